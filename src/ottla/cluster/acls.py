@@ -42,12 +42,27 @@ class Acls:
         """Create ACLs; the Pending gets one outcome for each, in order: None is success."""
         return pending_of(self._create(acls))
 
+    def catch_up(self) -> Pending[Outcome]:
+        """Have this node know all ACLs that anybody has created; the Pending gets None then."""
+        return pending_of(self._catch_up())
+
+    async def _catch_up(self) -> Outcome:
+        try:
+            await self._follower.catch_up()
+        except (Unavailable, Ambiguous) as error:
+            return _unsure(error)
+        return None
+
     def delete(self, acls: Sequence[Acl]) -> Pending[dict[Acl, Outcome]]:
         """Delete ACLs; the Pending gets the outcome of each."""
         return pending_of(self._delete(acls))
 
     async def _create(self, acls: Sequence[Acl]) -> list[Outcome]:
         outcomes: dict[Acl, Outcome] = {}
+        try:
+            await self._follower.catch_up()
+        except (Unavailable, Ambiguous) as error:
+            return [_unsure(error)] * len(acls)
         known, wanted = self._follower.image.acls, {}
         for number, acl in enumerate(acls, 1):
             if acl not in outcomes:
@@ -86,10 +101,14 @@ class Acls:
                 revision = await self._store.commit([], [op for _, op in some])
                 await self._follower.reached(revision)
             except (Unavailable, Ambiguous) as error:
-                why = f"the metadata store does not answer for sure: {error}"
                 for acl, _ in some:
-                    outcomes[acl] = KafkaError(ErrorCode.REQUEST_TIMED_OUT, why).as_value()
+                    outcomes[acl] = _unsure(error)
             await asyncio.sleep(0)
+
+
+def _unsure(error: Exception) -> KafkaError:
+    why = f"the metadata store does not answer for sure: {error}"
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, why).as_value()
 
 
 def why_invalid(acl: Acl) -> Outcome:

@@ -16,10 +16,13 @@ from ottla.ids import INT32_MAX, INT64_MAX, QUOTA_DEFAULT, QuotaEntity
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import (
+    ABSENT,
     KEY_BYTES_MAX,
     OPS_MAX,
     Ambiguous,
     Delete,
+    Guard,
+    GuardFailed,
     MetadataStore,
     Op,
     Put,
@@ -35,6 +38,8 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 """What a filter matches."""
 ALTERATIONS_MAX = 1_000
 """The most entities that one request may change."""
+ATTEMPTS_MAX = 10
+"""How often a change is tried that somebody else's comes before."""
 KEY_BYTES_ELSE = 200
 """The most bytes of a quota's key without the names in it."""
 
@@ -99,24 +104,45 @@ class ClientQuotas:
         return pending_of(self._alter(alterations, validate_only))
 
     async def _alter(self, alterations: Sequence[Alteration], validate_only: bool) -> list[Outcome]:
+        doubt: KafkaError | None = None
+        try:
+            await self._follower.catch_up()
+        except (Unavailable, Ambiguous) as error:
+            doubt = _unsure(error)
         found = checked(alterations, self.known, self._entities_max)
-        outcomes = [Outcome(one.parts, one.error) for one in found]
+        outcomes = [Outcome(one.parts, one.error or doubt) for one in found]
         wanted = [(at, one.plan) for at, one in enumerate(found) if one.plan is not None]
-        if validate_only:
+        if validate_only or doubt is not None:
             return outcomes
         for begin in range(0, len(wanted), OPS_MAX):
             some = wanted[begin : begin + OPS_MAX]
             try:
-                ops = [op for _, plan in some for op in self._ops(plan)]
-                if ops:
-                    await self._follower.reached(await self._store.commit([], ops))
-            except (Unavailable, Ambiguous) as error:
-                why = f"the metadata store does not answer for sure: {error}"
-                failure = KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
+                await self._make([plan for _, plan in some])
+            except (Unavailable, Ambiguous, GuardFailed) as error:
                 for at, _ in some:
-                    outcomes[at] = Outcome(outcomes[at].parts, failure)
+                    outcomes[at] = Outcome(outcomes[at].parts, _unsure(error))
             await asyncio.sleep(0)
         return outcomes
+
+    async def _make(self, plans: Sequence["Plan"]) -> None:
+        """Commit changes, merged with those that others make at the same time."""
+        for _ in range(ATTEMPTS_MAX - 1):
+            try:
+                await self._attempt(plans)
+            except GuardFailed:
+                await self._follower.catch_up()
+            else:
+                return
+        await self._attempt(plans)
+
+    async def _attempt(self, plans: Sequence["Plan"]) -> None:
+        """Commit unless somebody has changed one of the entities: raises GuardFailed then."""
+        ops = [op for plan in plans for op in self._ops(plan)]
+        if not ops:
+            return
+        known = [(op.key, self._follower.mirror.get(op.key)) for op in ops]
+        guards = [Guard(key, mod_rev=ABSENT if one is None else one.mod_rev) for key, one in known]
+        await self._follower.reached(await self._store.commit(guards, ops))
 
     def _ops(self, plan: "Plan") -> Iterator[Op]:
         """Yield the operation that changes an entity; none if it has these quotas already."""
@@ -292,6 +318,11 @@ def parts_of(entity: QuotaEntity) -> tuple[Part, ...]:
     """Return an entity as on the wire."""
     named = zip(TYPES, (entity.client_id, entity.user, entity.ip), strict=True)
     return tuple((kind, name or None) for kind, name in named if name is not None)
+
+
+def _unsure(error: Exception) -> KafkaError:
+    why = f"the metadata store does not answer for sure: {error}"
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
 
 
 def _invalid(why: str) -> KafkaError:

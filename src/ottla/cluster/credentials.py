@@ -141,6 +141,11 @@ class Credentials:
         return pending_of(self._alter(alterations))
 
     async def _alter(self, alterations: Sequence[Alteration]) -> dict[str, KafkaError | None]:
+        try:
+            await self._follower.catch_up()
+        except (Unavailable, Ambiguous) as error:
+            why = f"the metadata store does not answer for sure: {error}"
+            return {one.name: KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) for one in alterations}
         outcomes = checked(alterations, self.known, self._credentials_max)
         wanted = [one for one in alterations if outcomes[one.name] is None]
         for begin in range(0, len(wanted), OPS_MAX):

@@ -467,6 +467,14 @@ class ImageFollower:
         """Wait until the image has reached ``revision`` and its listeners were told."""
         await self.mirror.reached(revision)
 
+    async def catch_up(self) -> None:
+        """Wait until the image has all that anybody committed before. Raises MetadataError.
+
+        Whoever decides by the image what a change has to do asks for that first: the administrator
+        may have heard from another node that it is otherwise.
+        """
+        await self.mirror.catch_up()
+
     async def close(self) -> None:
         """Stop following. The image stays as it is."""
         await self.mirror.close()

@@ -82,6 +82,10 @@ class Mirror:
         self._waiters.append((revision, waiter))
         await waiter
 
+    async def catch_up(self) -> None:
+        """Wait until the view has all that anybody committed before. Raises MetadataError."""
+        await self.reached(await self._store.commit([], []))
+
     async def update(self, key: str, change: "OnValue") -> Entry | None:
         """Change a key in the store; see the function ``update``. The view follows later."""
         return await update(self._store, key, change)

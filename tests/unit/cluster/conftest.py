@@ -11,13 +11,14 @@ from ottla.metadata.memory_store import MemoryStore
 
 
 class TroubledStore(MemoryStore):
-    """A store that does something to the next commit: ``before`` runs first, and may raise."""
+    """A store that does something to the next change: ``before`` runs first, and may raise."""
 
     before = None
 
     async def commit(self, guards, ops):
-        before, self.before = self.before, None
-        if before is not None:
+        before = self.before
+        if before is not None and ops:
+            self.before = None
             await before(super().commit)
         return await super().commit(guards, ops)
 

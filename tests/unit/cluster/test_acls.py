@@ -6,7 +6,8 @@ import pytest
 
 from ottla.cluster.acls import NAME_LENGTH_MAX, Acls, why_invalid
 from ottla.errors import ErrorCode
-from ottla.metadata.store import OPS_MAX, Unavailable
+from ottla.metadata.acl_values import acl_digest
+from ottla.metadata.store import OPS_MAX, Delete, Unavailable
 from ottla.pending import outcome_of
 from ottla.security.acl import Acl, Operation, Pattern, Permission, Resource, ResourceType, Rule
 
@@ -101,3 +102,28 @@ async def test_a_store_that_is_away_fails_only_what_it_was_asked_for(create, fol
     assert told == [ErrorCode.REQUEST_TIMED_OUT] * OPS_MAX + [None] * 2
     assert known(following) == set(many(2, first=OPS_MAX))
     assert await create(*many(ACLS_MAX)) == [None] * ACLS_MAX, "what failed takes no room"
+
+
+async def test_a_node_that_is_behind_takes_no_acl_for_one_that_is_there(acls, create, following):
+    """It was deleted by way of another node just before: "there already" left nobody with it."""
+    assert await create(acl("a")) == [None]
+    held = following.follower.mirror._apply
+    late = []
+    following.follower.mirror._apply = late.append
+    try:
+        key = following.keys.acl(acl_digest(acl("a")))
+        await following.store.commit([], [Delete(key)])
+        again = asyncio.ensure_future(create(acl("a")))
+        behind = asyncio.ensure_future(outcome_of(acls.catch_up()))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not again.done()
+        assert not behind.done()
+    finally:
+        following.follower.mirror._apply = held
+    for one in late:
+        held(one)
+    assert await again == [None]
+    assert await behind is None
+    assert (await following.store.get(key)) is not None
+    assert known(following) == {acl("a")}

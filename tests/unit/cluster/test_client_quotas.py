@@ -127,3 +127,15 @@ def test_filters(filters, strict, matches):
 
 def test_parts_are_told_in_kafkas_order():
     assert parts_of(BOTH) == (("client-id", None), ("user", "ann"))
+
+
+async def test_two_administrators_take_nothing_away_from_each_other(alter, quotas, following):
+    """Each wrote all quotas of the entity as it knew them: one change of two was lost."""
+    ann = [("user", "ann")]
+
+    async def meanwhile(_commit):
+        assert await alter((ann, [("consumer_byte_rate", 7.0)])) == [None]
+
+    following.store.before = meanwhile
+    assert await alter((ann, [(PRODUCE, 5.0)])) == [None]
+    assert dict(quotas.known) == {QuotaEntity("ann"): {PRODUCE: 5.0, "consumer_byte_rate": 7.0}}

@@ -116,6 +116,10 @@ class DeleteAcls:
     def handle(self, request: DeleteAclsRequest, call: Call) -> Steps[DeleteAclsResponse]:
         """Return what each filter has deleted. If that is too much, nothing is deleted."""
         del call
+        behind: Outcome = yield self._acls.catch_up()
+        if behind is not None:
+            results = yield from each(request.filters, lambda _: _not_deleted(behind))
+            return DeleteAclsResponse(filter_results=results)
         found: list[list[Acl] | KafkaError] = []
         count = 0
         too_many = len(request.filters) > CHANGES_MAX
