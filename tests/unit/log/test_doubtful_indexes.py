@@ -132,8 +132,11 @@ def test_a_check_of_lookups_misses_no_index_entry(open_partition, batch, index, 
             check_segment(segment, are_indexes_sure=False)
 
 
-def test_indexes_of_a_roll_outlive_a_kill_and_a_power_cut(open_partition, batch):
-    # All records were durable before the roll, so that no start looks at the full segment.
+@pytest.mark.parametrize("sync", ["none", "failed, kept", "failed, dropped"])
+def test_indexes_of_a_roll_outlive_a_kill_and_a_power_cut(open_partition, batch, sync):
+    # All records were durable before the roll, so that no start had to look at the full segment.
+    # ``sync``: of the index files, before the kill. After one that failed the device has a part of
+    # them, and so has who reads; or memory reads back, which is clean: no later sync writes it.
     for seed in range(60):
         disk = MemoryDisk(durability=True)
         disk.make_directory("/data")
@@ -146,6 +149,15 @@ def test_indexes_of_a_roll_outlive_a_kill_and_a_power_cut(open_partition, batch)
                 log.roll()
             records = batch(1, timestamp=NOW + (step * 3 if step < 110 else 0))
             log.append(records, leader_epoch=0, origin=AppendOrigin.CLIENT)
+        for suffix, entry_bytes in SUFFIXES.items() if sync != "none" else ():
+            file = disk.open(log.segments[0].path_of(suffix))
+            whole = file.read_at(0, file.size())
+            on_device = seed % (len(whole) // entry_bytes) * entry_bytes
+            file.truncate(on_device)
+            file.sync()
+            if sync == "failed, kept":
+                file.write_at(on_device, whole[on_device:])
+                file.forget_unsynced()
         open_partition(disk, "/data", recovery_point=120, **config)
         survivor = disk.crash(SeededRng(seed))
         found = open_partition(survivor, "/data", recovery_point=121, **config)

@@ -16,7 +16,6 @@ Called by log.manager; blocks; source: Kafka's LogLoader.
 """
 
 from bisect import bisect_right
-from contextlib import closing
 from typing import NamedTuple
 
 from ottla.env.clock import Clock
@@ -224,8 +223,12 @@ class _Recovery:
         # What lies below the log start is being deleted, in whatever order that became durable.
         lowest = max(bisect_right(bases, self._log_start_offset) - 1, 0)
         first = max(bisect_right(bases, self._recovery_point) - 1, lowest)
-        while first > lowest and self._segments[first].size_bytes == 0:
-            # An empty segment proves nothing about where its predecessor ends.
+        while first > lowest and (
+            # An empty segment proves nothing about where its predecessor ends. And who rolled it
+            # at the recovery point may not have lived to make the ends of its indexes durable.
+            self._segments[first].size_bytes == 0
+            or self._segments[first].base_offset == self._recovery_point
+        ):
             first -= 1
         torn_at: int | None = None
         sizes = [segment.size_bytes for segment in self._segments]
@@ -265,22 +268,9 @@ class _Recovery:
             segment.seal()
         if not is_as_it_was:  # Else all there is was durable before (rule 5).
             sync(self._segments[-1].file)
-            if first and self._segments[first].base_offset == self._recovery_point:
-                self._sync_indexes(self._segments[first - 1])
             sync_directory(self._disk, self._directory)
         # Other batches will stand where the tail was: no entry of it may come back by a power cut.
         self._segments[-1].save_indexes(sync=is_cut)
-
-    def _sync_indexes(self, segment: Segment) -> None:
-        """Sync the index files of a segment whose records were durable before it was full.
-
-        Whoever rolled it wrote their ends, and may not have lived to sync them.
-        """
-        for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            path = segment.path_of(suffix)
-            if self._disk.exists(path):
-                with closing(self._disk.open(path)) as file:
-                    sync(file)
 
     def _is_only_longer(self, ordinal: int, file_bytes: int) -> bool:
         """Tell whether a full segment has but zeros too much, and the next one goes on behind it.
