@@ -56,6 +56,9 @@ class Afterlife:
         """The copies': nobody's work takes time there."""
         self._credit = 0.0
         self._at = 0.0
+        self._sizes = {}
+        """By partition: where its log began, and by base offset the bytes of its segments then, at
+        the first look since it began there, and at the last look before."""
 
     # -- moments -------------------------------------------------------------------------------
 
@@ -94,9 +97,12 @@ class Afterlife:
         """Judge of a segment that is about to lose its name, if no reader may see it any more."""
         log, topic = partition.log, self._topic_of(partition)
         start_offset = log.log_start_offset
+        sizes = self._sizes_at_start(log)
         if topic is None or base_offset >= start_offset or log.is_swapping:
             return
-        size_bytes = sum(each.size_bytes for each in log.segments if each.base_offset > base_offset)
+        size_bytes = max(
+            sum(size for base, size in each.items() if base > base_offset) for each in sizes
+        )
         judge = self._judge_of(topic, log, [], [])
         judge.size_bytes = size_bytes
         taken = [
@@ -111,6 +117,19 @@ class Afterlife:
                     f" {size_bytes} bytes stay behind its segment"
                 )
                 return
+
+    def _sizes_at_start(self, log):
+        """Return how large the log's segments may have been when retention chose its start.
+
+        Segments go later than that: compaction may have taken most of them, and a move the log.
+        """
+        sizes = {each.base_offset: each.size_bytes for each in log.segments}
+        where = log.topic_partition, log.topic_id
+        start_offset, chosen, latest = self._sizes.get(where, (None, {}, {}))
+        if start_offset != log.log_start_offset:
+            chosen = latest, sizes
+        self._sizes[where] = log.log_start_offset, chosen, sizes
+        return (*chosen, sizes)
 
     @property
     def _can_judge(self):

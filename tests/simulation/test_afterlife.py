@@ -1,6 +1,7 @@
 """What would be left, if the machine ended now: asked of copies, and told when it is too little."""
 
 import random
+from types import SimpleNamespace
 
 from ottla.env.memory_disk import MemoryDisk
 from tests.simulation import afterlife
@@ -49,6 +50,26 @@ def test_a_world_does_not_notice_that_somebody_looks(monkeypatch):
     unseen = a_busy_world("test.looked")
     assert unseen.run()
     assert unseen.trace.digest() == seen.trace.digest()
+
+
+def test_retention_is_judged_by_what_the_log_had_when_it_chose():
+    # World s1126d.53: compaction had taken most of it when the segments went, in another directory.
+    looks = World("test.sizes", 1).afterlife
+
+    def sizes_when(start_offset, *sizes):
+        segments = [SimpleNamespace(base_offset=base, size_bytes=size) for base, size in sizes]
+        log = SimpleNamespace(
+            segments=segments, log_start_offset=start_offset, topic_partition="t-0", topic_id=b"1"
+        )
+        return looks._sizes_at_start(log)
+
+    sizes_when(0, (0, 900), (10, 800), (20, 100))
+    sizes_when(0, (0, 900), (10, 800), (20, 700))
+    sizes_when(10, (0, 900), (10, 500), (20, 700))
+    sizes_when(10, (0, 90), (10, 50), (20, 700))
+    told = sizes_when(10, (0, 90), (10, 50), (20, 70))
+    assert [each[10] for each in told] == [800, 500, 50]
+    assert [each[20] for each in told] == [700, 700, 70]
 
 
 def test_a_copy_has_what_is_durable_and_what_is_not():
