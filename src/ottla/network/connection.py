@@ -187,8 +187,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def mute(self, seconds: float = inf) -> None:
-        """Serve no frame for so long."""
+        """Serve no frame for so long. For ever: read nothing, either, and shake no hands."""
         self._entrance.mute(seconds)
+        if seconds == inf and self._transport is not None and not self._is_read_paused:
+            self._is_read_paused = True
+            self._transport.pause_reading()
 
     def abort(self) -> None:
         """Cut the connection off at once."""

@@ -199,10 +199,15 @@ class TlsLayer(asyncio.BufferedProtocol):
             self.refuse("it does not speak TLS, which this listener wants")
         elif whole is None or self._handshake_bytes > HANDSHAKE_BYTES_MAX:
             self.refuse("its handshake is too large")
-        elif whole:
-            self._is_in_step = True
+        elif whole and not self._is_paused:
+            self._want_step()
+        else:
             self._pace_wire()
-            self._handshakes.want_step(self)
+
+    def _want_step(self) -> None:
+        self._is_in_step = True
+        self._pace_wire()
+        self._handshakes.want_step(self)
 
     def work(self) -> Callable[[], Stepped]:
         """Return the next step, for another thread."""
@@ -296,7 +301,10 @@ class TlsLayer(asyncio.BufferedProtocol):
         """Deliver what was kept in a later turn, then read on."""
         self._is_paused = False
         if not self._is_open:
-            self._pace_wire()
+            if not (self._is_in_step or self.is_closing) and _whole_records(self._kept):
+                self._want_step()
+            else:
+                self._pace_wire()
         elif not self._is_due:
             self._is_due = True
             self._loop.call_soon(self._go_on_due)
@@ -321,7 +329,8 @@ class TlsLayer(asyncio.BufferedProtocol):
         must_pause = (
             self._is_in_step
             or self._has_ended
-            or (self._is_open and (self._is_paused or bool(self._kept)))
+            or self._is_paused
+            or (self._is_open and bool(self._kept))
         )
         if must_pause != self._is_wire_paused:
             self._is_wire_paused = must_pause

@@ -264,6 +264,22 @@ async def test_a_client_that_sends_byte_by_byte_has_the_same_time(serve, settle)
     assert served.listener.connection_count == 0
 
 
+async def test_who_connects_too_fast_has_no_handshake(serve, settle):
+    """It was done for each connection that was held only to be closed."""
+    served = await serve()
+    served.listener.arrive = lambda host: 1_000
+    clients = [await served.connect(shakes=False) for _ in range(3)]
+    await settle()
+    assert not served.executor.waiting
+    served.listener.arrive = None
+    other = await served.connect(shakes=False)
+    await served.work(lambda: other.is_shaken)
+    assert not any(client.is_shaken for client in clients)
+    served.clock.advance(1.0)
+    await served.work(lambda: all(client.saw_end or client.is_lost for client in clients))
+    await served.work(lambda: served.handshakes.count == 0)
+
+
 async def test_time_in_which_the_process_stood_still_is_forgiven(serve, settle):
     served = await serve()
     client = await served.connect(client=TlsClient(trusting(), is_silent=True), shakes=False)
