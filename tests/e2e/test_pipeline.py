@@ -10,6 +10,7 @@ pytest.importorskip("grpc", reason="extra 'pipelines' is not installed")
 
 from ottla.cli.main import command_line
 from ottla.spark.pipelines.project import TEMPLATES, make
+from tests.output_schemas import check
 from tools.ottla_peer import OttlaPeer
 
 pytestmark = [
@@ -120,7 +121,10 @@ def test_the_templates_checked_explained_run_and_run_again(
     code, out, err = ottla("pipeline", "check", project)
     assert (code, out) == (0, "ok  changes: 11 nodes, 8 flows\n"), err
 
+    code, out, _ = ottla("pipeline", "check", project, "-o", "json")
+    check("pipeline check", json.loads(out))
     code, out, _ = ottla("pipeline", "explain", project, "-o", "json")
+    check("pipeline explain", json.loads(out))
     nodes = {row["name"]: row for row in json.loads(out)}
     assert nodes["totals"]["inputs"] == ["orders"]
     assert nodes["orders"]["inputs"] == ["topic orders"]
@@ -152,6 +156,8 @@ def test_the_templates_checked_explained_run_and_run_again(
     code, out, err = ottla("pipeline", "run", project, "-o", "json")
     assert code == 0, err
     lines = [json.loads(line) for line in out.splitlines()]
+    for line in lines:
+        check("pipeline run", line)
     read = {row["flow"]: row["rows"] for row in lines if row["type"] == "progress" and row["rows"]}
     assert read == {"visits": 1, "publish": 1, "customer_changes": 1}
     assert lines[-1]["type"] == "end"

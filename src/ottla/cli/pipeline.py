@@ -14,7 +14,7 @@ from ottla.cli import output as out
 from ottla.cli.arguments import Commands, Parser, add_command, add_group, add_output_option
 from ottla.cli.failure import Exit, Failure, explain, leave, leave_at_once
 from ottla.cli.interruption import Told, raising
-from ottla.cli.output import Row, note, write_object, write_rows
+from ottla.cli.output import FORMATS, Row, note, write_object, write_rows
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def register(commands: Commands) -> None:
     add_output_option(parser, "text", "json")
     parser = add_command(verbs, "explain", "Show what reads what.", show)
     _declare_project(parser)
-    add_output_option(parser, *PICTURES, "table", "json")
+    add_output_option(parser, *PICTURES, *FORMATS)
     parser.add_argument("--picture", metavar="FILE", help="write it to FILE: .svg, .mmd or .dot")
     parser = add_command(verbs, "run", "Run a pipeline: take what there is, and end.", run)
     _declare_project(parser)
@@ -166,7 +166,7 @@ def show(options: Namespace) -> None:
         if form in draw:
             sys.stdout.write(draw[form](graph))
             return
-        write_rows(_rows(graph), COLUMNS, out.Format(form))
+        write_rows(_rows(graph), COLUMNS, out.Format(form), header=not options.no_header)
 
     _guard(command)
 
