@@ -105,14 +105,25 @@ class Connection(asyncio.Protocol):
         await self.drain()
         timeout_ms = self._settings.request_timeout_ms if timeout_ms is None else timeout_ms
         future = self.send(request, answer, highest=highest)
+        name = type(request).__name__.removesuffix("Request")
+        seconds = timeout_ms / 1000
+        timer = asyncio.get_running_loop().call_later(seconds, self._expire, future, name, seconds)
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                return await future
-        except TimeoutError:
-            name = type(request).__name__.removesuffix("Request")
-            error = NoAnswer(*self.address, f"no answer to {name} within {timeout_ms / 1000:g} s")
+            return await future
+        finally:
+            # A caller that has given up ends the wait, not the judgement: else a silent peer is
+            # asked again and again by callers with less patience than it takes to find out.
+            if not future.cancelled():
+                timer.cancel()
+
+    def _expire(self, future: "asyncio.Future[Answer]", name: str, seconds: float) -> None:
+        """Close the connection if ``future`` has no answer, whether somebody waits or not."""
+        error = NoAnswer(*self.address, f"no answer to {name} within {seconds:g} s")
+        if future in self._waiting:
             self._fail(error)
-            raise error from None
+        elif not future.done():  # It is held until a re-authentication has ended.
+            self._fail(error)
+            future.set_exception(error)
 
     def send(
         self, request: Message, answer: type[Answer], *, highest: int | None = None
@@ -133,8 +144,17 @@ class Connection(asyncio.Protocol):
             self._write(request, None, highest)
 
     async def drain(self) -> None:
-        """Wait until the peer has taken enough of what was sent."""
-        await self._writable.wait()
+        """Wait until the peer has taken enough of what was sent. Raises NoAnswer: it does not."""
+        if self._writable.is_set():
+            return
+        seconds = self._settings.request_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(seconds):
+                await self._writable.wait()
+        except TimeoutError:
+            error = NoAnswer(*self.address, f"it has taken no bytes for {seconds:g} s")
+            self._fail(error)
+            raise error from None
 
     def close(self) -> None:
         """Close; answers that are due fail with ConnectionFailed. Harmless when closed already."""
