@@ -117,6 +117,16 @@ class Cluster:
 
         return await self.retrying(attempt, gives_up=_is_unknown_topic)
 
+    async def look(self, partitions: Iterable[TopicPartition]) -> ClusterView:
+        """Return a view, a new one if one of these has no leader in it; perhaps not all have.
+
+        ``view.partition`` raises what is wrong with one. Raises ConnectionFailed.
+        """
+        wanted = list(partitions)
+        if not all(self._is_led(each) for each in wanted):
+            await self.retrying(lambda: self.refresh({name for name, _ in wanted}))
+        return self.view
+
     async def any(self) -> Connection:
         """Return a connection to some broker, an open one if there is. Raises ConnectionFailed."""
         addresses = dict.fromkeys((*self.settings.bootstrap, *self.view.brokers.values()))

@@ -74,6 +74,8 @@ class Place:
     epoch: int = 0
     """Use: counts the seeks, so that an answer from before one is known."""
     error: ClientError | None = None
+    failing_since: float | None = None
+    """Use: since when it cannot be read for a reason that may pass, by the loop's clock."""
 
 
 class Reader:
@@ -214,12 +216,14 @@ class Reader:
             wanted = [each for each in self.places.values() if self._may_fetch(each)]
             pause: float | None = None
             if wanted:
+                backoff = self._cluster.settings.retry_backoff_max_ms / 1000
                 try:
-                    view = await self._cluster.ensure({each.partition.topic for each in wanted})
-                    self._fetch(view, wanted)
+                    view = await self._cluster.look({each.partition for each in wanted})
                 except (KafkaError, ConnectionFailed) as error:
                     self._note(error)
-                    pause = self._cluster.settings.retry_backoff_max_ms / 1000
+                    pause = backoff
+                else:
+                    pause = None if self._fetch(view, wanted) else backoff
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._changed.wait()
@@ -229,11 +233,18 @@ class Reader:
             place.is_paused or place.is_fetching or place.error or len(place.answers) >= AHEAD
         )
 
-    def _fetch(self, view: ClusterView, wanted: list[Place]) -> None:
+    def _fetch(self, view: ClusterView, wanted: list[Place]) -> bool:
+        """Begin fetches; return whether all partitions have leaders. The others are read on."""
         by_leader: dict[int, list[Place]] = {}
+        are_led = True
         for place in wanted:
             if self.places.get(place.partition) is place and self._may_fetch(place):
-                leader = view.partition(*place.partition).leader
+                try:
+                    leader = view.partition(*place.partition).leader
+                except KafkaError as error:
+                    are_led = False
+                    self._note_place(place, error)
+                    continue
                 if leader not in self._fetches:
                     by_leader.setdefault(leader, []).append(place)
         for leader, places in by_leader.items():
@@ -242,6 +253,7 @@ class Reader:
             work = self._fetch_from(view, leader, places)
             self._fetches[leader] = task = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(partial(self._fetched, leader))
+        return are_led
 
     def _fetched(self, leader: int, _: "asyncio.Task[None]") -> None:
         self._fetches.pop(leader, None)
@@ -260,11 +272,15 @@ class Reader:
                 timeout_ms=self._cluster.settings.request_timeout_ms + self._limits.max_wait_ms,
             )
             self._failing_since = None
+            are_led = True
             for partition, fetched in read_fetch(view, answer).items():
                 place = by_partition.get(partition)
                 is_current = place is not None and place.epoch == epochs[partition]
                 if place is not None and is_current and self.places.get(partition) is place:
-                    await self._accept(place, fetched)
+                    are_led = await self._accept(place, fetched) and are_led
+            if not are_led:
+                self._cluster.forget_leaders()
+                await asyncio.sleep(self._cluster.settings.retry_backoff_ms / 1000)
         except (KafkaError, ConnectionFailed) as error:
             self._note(error)
             self._cluster.forget_leaders()
@@ -273,8 +289,10 @@ class Reader:
             for place in places:
                 place.is_fetching = False
 
-    async def _accept(self, place: Place, fetched: FetchedPartition) -> None:
+    async def _accept(self, place: Place, fetched: FetchedPartition) -> bool:
+        """Take what came of a partition. False: it is to be looked for elsewhere, or later."""
         if fetched.error is ErrorCode.NONE:
+            place.failing_since = None
             if len(fetched.records):
                 end = next_offset(fetched.records, place.fetch_offset)
                 aborted = sorted(fetched.aborted, key=lambda each: each[1])
@@ -286,16 +304,15 @@ class Reader:
                     place.answers.append(_Answer(batches, end, aborted))
                     place.fetch_offset = end
                 self.news.set()
-            return
+            return True
         why = f"{place.partition} at offset {place.fetch_offset}: {fetched.error.text}"
         refused = KafkaError(fetched.error, why)
         if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._reset(place, refused)
-        elif fetched.error.retriable:
-            raise refused
         else:
-            place.error = as_failure(f"read {place.partition}", refused)
-            self.news.set()
+            self._note_place(place, refused)
+            return not fetched.error.retriable
+        return True
 
     async def _reset(self, place: Place, error: KafkaError) -> None:
         """Go where ``auto_offset_reset`` says; the offset is not in the log any more."""
@@ -310,6 +327,17 @@ class Reader:
         )
         if place.epoch == epoch:
             self.seek(place.partition, found[place.partition].offset)
+
+    def _note_place(self, place: Place, error: KafkaError) -> None:
+        """Tell the caller of one partition's trouble, as ``_note``; the others are read on."""
+        now = asyncio.get_running_loop().time()
+        if place.failing_since is None:
+            place.failing_since = now
+        patience = self._cluster.settings.retry_timeout_ms / 1000
+        if not error.code.retriable or now - place.failing_since >= patience:
+            place.failing_since = None
+            place.error = as_failure(f"read {place.partition}", error)
+            self.news.set()
 
     def _note(self, error: KafkaError | ConnectionFailed) -> None:
         """Tell the caller of trouble that lasts, and at once of what no retry mends."""
