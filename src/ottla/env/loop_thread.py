@@ -35,8 +35,13 @@ class LoopThread:
 
     @property
     def is_running(self) -> bool:
-        """Whether it takes work."""
-        return self._thread is not None
+        """Whether it takes work. Not in a child of ``fork``: threads stay with the parent."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it was started by a process of which this one is a fork."""
+        return self._thread is not None and not self._thread.is_alive()
 
     def start(self) -> None:
         """Start the thread; returns when the loop takes work."""

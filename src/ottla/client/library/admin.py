@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 class Admin:
     """What an administrator asks and changes. Every call raises ClientError."""
 
+    client: object = None
+    """Use: only kept: a client that nobody holds ends."""
+
     def __init__(self, core: Core, waiter: Waiter) -> None:
         self._admin = AsyncAdmin(core)
         self._waiter = waiter

@@ -35,6 +35,9 @@ _KINDS = {each.name.lower(): each for each in ResourceType}
 class AsyncAdmin:
     """What an administrator asks and changes. Every call raises ClientError."""
 
+    client: object = None
+    """Use: only kept: a client that nobody holds ends."""
+
     def __init__(self, core: Core) -> None:
         self._core = core
 

@@ -7,7 +7,7 @@ import asyncio
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from ottla.client.library.core import Core
 from ottla.client.library.failures import within
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from ottla.client.library.async_admin import AsyncAdmin
     from ottla.client.library.consumer import AsyncConsumer, Consumer
 
+
+class _HasClient(Protocol):
+    client: object
+
+
+Part = TypeVar("Part", bound=_HasClient)
 CLOSE_SECONDS = 30.0
 _PLAIN = Formats(None, None, encodes=True)
 
@@ -150,7 +156,8 @@ class AsyncClient(_Client):
             "delivery_timeout_ms": delivery_timeout_ms,
             "buffer_bytes": buffer_bytes,
         }
-        return AsyncProducer(self._core.new_sender(values, compression), formats, self._core.hooks)
+        sender = self._core.new_sender(values, compression)
+        return _kept(AsyncProducer(sender, formats, self._core.hooks), self)
 
     def consumer(
         self,
@@ -184,7 +191,7 @@ class AsyncClient(_Client):
         self._watch()
         formats = Formats(key_deserializer, value_deserializer, encodes=False)
         core = self._core.new_consumer(values, topics)
-        return AsyncConsumer(core, formats, self._core.hooks)
+        return _kept(AsyncConsumer(core, formats, self._core.hooks), self)
 
     @property
     def admin(self) -> "AsyncAdmin":
@@ -192,7 +199,7 @@ class AsyncClient(_Client):
         from ottla.client.library.async_admin import AsyncAdmin
 
         self._watch()
-        return AsyncAdmin(self._core)
+        return _kept(AsyncAdmin(self._core), self)
 
     def _watch(self) -> None:
         """Have everything end when nobody holds the client any more."""
@@ -226,7 +233,7 @@ class Client(_Client):
 
     def close(self, *, timeout: float | None = CLOSE_SECONDS) -> None:
         """Close what the client made, its connections and its thread. Harmless when closed."""
-        if self._core.is_closed:
+        if self._core.is_closed or self._waiter.is_elsewhere:
             return
         try:
             self._waiter.wait("close the client", self._core.close, timeout)
@@ -285,7 +292,7 @@ class Client(_Client):
             "buffer_bytes": buffer_bytes,
         }
         sender = self._core.new_sender(values, compression)
-        return Producer(sender, formats, self._core.hooks, self._waiter)
+        return _kept(Producer(sender, formats, self._core.hooks, self._waiter), self)
 
     def consumer(
         self,
@@ -318,14 +325,20 @@ class Client(_Client):
         }
         formats = Formats(key_deserializer, value_deserializer, encodes=False)
         core = self._core.new_consumer(values, topics)
-        return Consumer(core, formats, self._core.hooks, self._waiter)
+        return _kept(Consumer(core, formats, self._core.hooks, self._waiter), self)
 
     @property
     def admin(self) -> "Admin":
         """Topics, configs, groups, offsets, users, ACLs and quotas."""
         from ottla.client.library.admin import Admin
 
-        return Admin(self._core, self._waiter)
+        return _kept(Admin(self._core, self._waiter), self)
+
+
+def _kept(part: Part, client: _Client) -> Part:
+    """Let ``part`` hold its client, which ends when nobody does."""
+    part.client = client
+    return part
 
 
 def _abandon_soon(loop: asyncio.AbstractEventLoop, core: Core) -> None:
@@ -334,6 +347,6 @@ def _abandon_soon(loop: asyncio.AbstractEventLoop, core: Core) -> None:
 
 
 def _abandon_thread(waiter: Waiter, core: Core) -> None:
-    if not core.is_closed:
+    if not core.is_closed and not waiter.is_elsewhere:
         waiter.soon(core.abandon)
         waiter.abandon()

@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -27,12 +28,17 @@ OnChangeAsync = Callable[[list[TopicPartition]], object | Awaitable[object]]
 class _Face:
     """The current records of a consumer, one by one; the same for both faces."""
 
+    client: object = None
+    """Use: only kept: a client that nobody holds ends."""
+
     def __init__(self, core: ConsumerCore, formats: Formats, hooks: Hooks | None) -> None:
         self._core = core
         self._formats = formats
         self._hooks = hooks
         self._chunk: Chunk | None = None
         self._index = 0
+        self._fetching: asyncio.Future[object] | None = None
+        """Use: what fetches a schema, even when nobody waits for it any more."""
 
     def _next_here(self) -> Record | None:
         """Return the next record that is here; None: a step is needed. Raises NeedsSchema."""
@@ -88,6 +94,18 @@ class _Face:
                 ) from error
         return found[0], found[1]
 
+    async def _fetch(self, needed: NeedsSchema) -> None:
+        """Fetch a schema, in a thread. One at a time: who gave up waits for the same one again."""
+        if self._fetching is None:
+            self._fetching = asyncio.get_running_loop().run_in_executor(None, needed.fetch)
+            self._fetching.add_done_callback(_note_outcome)
+        fetching = self._fetching
+        try:
+            await asyncio.shield(fetching)
+        finally:
+            if fetching.done():
+                self._fetching = None
+
     def _taken(self, limit: int) -> list[Record]:
         """Return up to ``limit`` of the records that are here."""
         found: list[Record] = []
@@ -138,6 +156,12 @@ class _Face:
         return positions[partition]
 
 
+def _note_outcome(fetching: "asyncio.Future[object]") -> None:
+    """Take note of an error that perhaps nobody waits for any more."""
+    if not fetching.cancelled():
+        fetching.exception()
+
+
 def _assignment(given: Assignment) -> dict[TopicPartition, int | str | None]:
     pairs = dict(given) if isinstance(given, Mapping) else dict.fromkeys(given)
     return {TopicPartition(*each): to for each, to in pairs.items()}
@@ -173,14 +197,35 @@ class AsyncConsumer(_Face):
                 continue
             if record is not None:
                 return record
-            await self._step()
+            change = await self._step(None)
+            if change is not None:
+                await self._core.settle(change)
 
     async def poll(self, *, limit: int = 500, timeout: float | None = 1.0) -> list[Record]:
         """Return up to ``limit`` records, at least one; none when ``timeout`` seconds are over."""
-        try:
-            return await within("read", self._poll(limit), timeout)
-        except TimedOut:
-            return []
+        found: list[Record] = []
+        loop = asyncio.get_running_loop()
+        ends = None if timeout is None else loop.time() + timeout
+        while True:
+            try:
+                found += self._taken(limit - len(found))
+            except NeedsSchema as needed:
+                # With records at hand not: it may fail, or take longer than the caller waits.
+                if found or not await self._fetch_before(needed, ends):
+                    return found
+                continue
+            except Undecodable:
+                if found:
+                    self._step_back()
+                    return found
+                raise
+            if len(found) >= limit:
+                return found
+            if found:
+                if not await self._core.glance():
+                    return found
+            elif not await self._step_before(ends):
+                return []
 
     async def subscribe(
         self,
@@ -245,37 +290,41 @@ class AsyncConsumer(_Face):
         """Commit (with auto commit), leave the group. Harmless when closed."""
         await within("close the consumer", self._core.close(), timeout)
 
-    async def _poll(self, limit: int) -> list[Record]:
-        found: list[Record] = []
-        while True:
-            try:
-                found += self._taken(limit - len(found))
-            except NeedsSchema as needed:
-                if found:  # It may fail, or take longer than the caller waits.
-                    return found
-                await asyncio.get_running_loop().run_in_executor(None, needed.fetch)
-                continue
-            except Undecodable:
-                if found:
-                    self._step_back()
-                    return found
-                raise
-            if len(found) >= limit:
-                return found
-            if not found:
-                await self._step()
-            elif not await self._core.glance():
-                return found
+    async def _fetch_before(self, needed: NeedsSchema, ends: float | None) -> bool:
+        left = None if ends is None else max(ends - asyncio.get_running_loop().time(), 0.0)
+        try:
+            await within("read", self._fetch(needed), left)
+        except TimedOut:
+            return False
+        return True
 
-    async def _step(self) -> None:
-        step = await self._core.step()
-        if isinstance(step, Change):
-            heard = getattr(self, f"_on_{step.kind}")
-            if heard is not None:
-                answer = heard(list(step.partitions))
-                if inspect.isawaitable(answer):
-                    await answer
-            await self._core.settle(step)
+    async def _step_before(self, ends: float | None) -> bool:
+        """Wait for records or a change; return whether there was time. Callbacks get theirs."""
+        left = None if ends is None else ends - asyncio.get_running_loop().time()
+        if left is not None and left <= 0:
+            return False
+        try:
+            change = await self._step(left)
+            if change is not None and ends is not None:
+                left = max(ends - asyncio.get_running_loop().time(), 0.0)
+                await within("rebalance", self._core.settle(change), left)
+            elif change is not None:
+                await self._core.settle(change)
+        except TimedOut:
+            return False
+        return True
+
+    async def _step(self, timeout: float | None) -> Change | None:
+        """Wait for records or a change; tell of the change, which then is to be settled."""
+        step = await within("read", self._core.step(), timeout)
+        if not isinstance(step, Change):
+            return None
+        heard = getattr(self, f"_on_{step.kind}")
+        if heard is not None:
+            answer = heard(list(step.partitions))
+            if inspect.isawaitable(answer):
+                await answer
+        return step
 
 
 class Consumer(_Face):
@@ -318,15 +367,15 @@ class Consumer(_Face):
 
     def poll(self, *, limit: int = 500, timeout: float | None = 1.0) -> list[Record]:
         """Return up to ``limit`` records, at least one; none when ``timeout`` seconds are over."""
-        ends = None if timeout is None else self._waiter.clock.monotonic() + timeout
+        ends = self._waiter.ends(timeout)
         found: list[Record] = []
         while True:
             try:
                 found += self._taken(limit - len(found))
             except NeedsSchema as needed:
-                if found:  # It may fail, and these would be lost.
+                # With records at hand not: it may fail, or take longer than the caller waits.
+                if found or not self._fetch_before(needed, ends):
                     return found
-                needed.fetch()
                 continue
             except Undecodable:
                 if found:
@@ -419,21 +468,29 @@ class Consumer(_Face):
 
         self._waiter.wait("pause", work, None)
 
-    def _step_before(self, ends: float | None) -> bool:
-        """Wait for records or a change; return whether there was time."""
-        left = None if ends is None else ends - self._waiter.clock.monotonic()
-        if left is not None and left <= 0:
-            return False
+    def _fetch_before(self, needed: NeedsSchema, ends: float | None) -> bool:
         try:
-            self._step(left)
+            self._waiter.wait("read", lambda: self._fetch(needed), self._waiter.left(ends))
         except TimedOut:
             return False
         return True
 
-    def _step(self, timeout: float | None) -> None:
-        step = self._waiter.wait("read", self._core.step, timeout)
+    def _step_before(self, ends: float | None) -> bool:
+        """Wait for records or a change; return whether there was time."""
+        if self._waiter.left(ends) == 0.0:
+            return False
+        try:
+            self._step(ends)
+        except TimedOut:
+            return False
+        return True
+
+    def _step(self, ends: float | None) -> None:
+        """Wait for records or a change. Callbacks get as long as they take."""
+        step = self._waiter.wait("read", self._core.step, self._waiter.left(ends))
         if isinstance(step, Change):
             heard = getattr(self, f"_on_{step.kind}")
             if heard is not None:
                 heard(list(step.partitions))
-            self._waiter.wait("rebalance", lambda: self._core.settle(step), None)
+            settle = partial(self._core.settle, step)
+            self._waiter.wait("rebalance", settle, self._waiter.left(ends))

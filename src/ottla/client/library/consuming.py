@@ -66,6 +66,8 @@ class ConsumerCore:
         self._is_changed = False
         """Use: whether the member does not know the subscription yet."""
         self._rebalancing: asyncio.Task[Change | None] | None = None
+        self._settling: asyncio.Task[None] | None = None
+        """Use: a change that the caller has heard of, and gave up to wait for."""
         self._next_look = 0.0
         self._next_commit = 0.0
         self._committed: dict[TopicPartition, int] = {}
@@ -152,7 +154,7 @@ class ConsumerCore:
         Raises GroupMoved after the group was left: a commit without a member might still count.
         """
         if self._is_stuck:
-            raise self._stuck("commit")
+            raise _stuck("commit", self.settings)
         return ("", -1) if self._member is None else self._member.identity
 
     # -- records and changes -----------------------------------------------------------------------
@@ -168,11 +170,14 @@ class ConsumerCore:
     async def _step(self) -> Chunk | Change:
         while True:
             self.check("read")
+            if self._settling is not None:
+                await asyncio.shield(self._settling)
+                self._settling = None
             if self._is_stuck:
                 if self.reader.places:
                     return Change("lost", tuple(sorted(self.reader.places)))
                 self._is_stuck = False
-                raise self._stuck("read")
+                raise _stuck("read", self.settings)
             if self._topics is None and not self.reader.places:
                 raise BadArgument("read", "no topic is subscribed, no partition assigned")
             with translated("read"):
@@ -192,9 +197,18 @@ class ConsumerCore:
                     await self.reader.news.wait()
 
     async def settle(self, change: Change) -> None:
-        """Do what a change asks for, after the caller has heard of it."""
+        """Do what a change asks for, after the caller has heard of it.
+
+        A caller that gives up does not end it: the next step waits for it again, and the change is
+        not told twice.
+        """
         if change.kind == "assigned":
             return
+        self._settling = asyncio.get_running_loop().create_task(self._settle(change))
+        await asyncio.shield(self._settling)
+        self._settling = None
+
+    async def _settle(self, change: Change) -> None:
         self._drop_current()
         if change.kind == "revoked" and self.settings.auto_commit:
             done = {
@@ -230,8 +244,9 @@ class ConsumerCore:
     def abandon(self) -> "list[asyncio.Task[None]]":
         """Let the tasks end, and return them."""
         self.is_closed = True
-        if self._rebalancing is not None:
-            self._rebalancing.cancel()
+        for task in (self._rebalancing, self._settling):
+            if task is not None:
+                task.cancel()
         left = self.reader.abandon() + self._polls.stop()
         return left + (self._member.abandon() if self._member is not None else [])
 
@@ -285,6 +300,8 @@ class ConsumerCore:
 
     def _is_settled(self) -> bool:
         """Whether the assignment stays as it is."""
+        if self._settling is not None:
+            return False
         if self._topics is None:
             return True
         member = self._member
@@ -368,12 +385,6 @@ class ConsumerCore:
             self._rebalancing = None
         await member.leave()
 
-    def _stuck(self, what: str) -> GroupMoved:
-        interval = self.settings.rebalance_timeout_ms
-        why = f"no record was asked for within {interval} ms, so the consumer has left the group"
-        fix = "work faster, ask for fewer records, or raise max_poll_interval_ms; go on reading"
-        return GroupMoved(what, why, fix=fix)
-
     async def _subscribe_member(self, topics: frozenset[str]) -> None:
         if isinstance(self._member, GroupMember):
             self._member.subscribe(topics)
@@ -414,6 +425,13 @@ class ConsumerCore:
                         raise
                     await asyncio.sleep(GLANCE_SECONDS)  # The next heartbeat brings the epoch.
         self._committed.update(offsets)
+
+
+def _stuck(what: str, settings: ConsumerSettings) -> GroupMoved:
+    interval = settings.rebalance_timeout_ms
+    why = f"no record was asked for within {interval} ms, so the consumer has left the group"
+    fix = "work faster, ask for fewer records, or raise max_poll_interval_ms; go on reading"
+    return GroupMoved(what, why, fix=fix)
 
 
 def _fresh(

@@ -170,8 +170,13 @@ def translated(what: str) -> Iterator[None]:
         raise as_failure(what, error) from error
 
 
-async def within(what: str, work: Awaitable[Value], timeout: float | None) -> Value:
-    """Return what ``work`` does; raise TimedOut after ``timeout`` seconds (None: no limit)."""
+async def within(
+    what: str, work: Awaitable[Value], timeout: float | None, said: float | None = None
+) -> Value:
+    """Return what ``work`` does; raise TimedOut after ``timeout`` seconds (None: no limit).
+
+    ``said``: what the error tells instead of them.
+    """
     with translated(what):
         if timeout is None:
             return await work
@@ -182,4 +187,4 @@ async def within(what: str, work: Awaitable[Value], timeout: float | None) -> Va
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise TimedOut(what, f"not done within {timeout:g} s") from None
+            raise TimedOut(what, f"not done within {said or timeout:g} s") from None

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ottla.client.library.failures import BadArgument, ClientError
+from ottla.client.library.failures import BadArgument, ClientClosed, ClientError
 from ottla.client.wire.partitioner import partition_of_key
 from ottla.env.blocking import new_lock
 from ottla.env.rng import Rng
@@ -51,6 +51,7 @@ class Batch:
     __slots__ = (
         "append_time",
         "base_offset",
+        "deadline",
         "due",
         "error",
         "is_done",
@@ -62,10 +63,12 @@ class Batch:
         "waiters",
     )
 
-    def __init__(self, lane: "Lane", due: float) -> None:
+    def __init__(self, lane: "Lane", due: float, deadline: float) -> None:
         self.lane = lane
         self.due = due
         """When it is sent even if it is not full, in monotonic seconds."""
+        self.deadline = deadline
+        """When it fails if it is not written by then, in monotonic seconds."""
         self.rows: list[PlainRow] = []
         self.size_bytes = 0
         self.is_done = False
@@ -115,6 +118,7 @@ class Gatherer:
         """Batches that are neither written nor failed."""
         self.active: dict[Lane, None] = {}
         """Use: the lanes with batches that wait. Invariant: no other lane has one."""
+        self._is_closed = False
         self._rng = rng
         self._lock = new_lock()
 
@@ -145,7 +149,7 @@ class Gatherer:
     ) -> tuple[Batch, int, bool]:
         """Put a record into its batch; return that, its index, and whether to wake the sender.
 
-        Raises BadArgument for a partition that there is not.
+        Raises BadArgument for a partition that there is not, ClientClosed after ``close``.
         """
         key, value, headers = row[1], row[2], row[3]
         size = RECORD_OVERHEAD_BYTES
@@ -156,6 +160,8 @@ class Gatherer:
         if headers:
             size += sum(16 + len(name) + len(data or b"") for name, data in headers)
         with self._lock:
+            if self._is_closed:
+                raise ClientClosed("send", "the producer is closed")
             lanes = topic.lanes
             if partition is not None:
                 if not 0 <= partition < len(lanes):
@@ -171,7 +177,8 @@ class Gatherer:
             if waiting and waiting[-1].size_bytes + size <= self.settings.batch_size_bytes:
                 batch = waiting[-1]
             else:
-                batch = Batch(lane, now + self.settings.linger_ms / 1000)
+                due = now + self.settings.linger_ms / 1000
+                batch = Batch(lane, due, due + self.settings.delivery_timeout_ms / 1000)
                 waiting.append(batch)
                 self.active[lane] = None
                 self.unfinished_count += 1
@@ -207,6 +214,28 @@ class Gatherer:
         with self._lock:
             dues = [lane.waiting[0].due for lane in self.active if not lane.is_busy]
         return min(dues, default=None)
+
+    def take_expired(self, now: float) -> list[Batch]:
+        """Take the batches that wait and whose time is up: they are to fail."""
+        with self._lock:
+            taken: list[Batch] = []
+            for lane in list(self.active):
+                waiting = lane.waiting
+                while waiting and waiting[0].deadline <= now:
+                    taken.append(waiting.popleft())
+                if not waiting:
+                    del self.active[lane]
+            return taken
+
+    def next_deadline(self) -> float | None:
+        """Return when the next batch that waits expires; None when none waits."""
+        with self._lock:
+            return min((lane.waiting[0].deadline for lane in self.active), default=None)
+
+    def close(self) -> None:
+        """Take no record any more."""
+        with self._lock:
+            self._is_closed = True
 
     def take_waiting(self) -> list[Batch]:
         """Take everything that is not in flight: it is to fail."""

@@ -6,6 +6,8 @@ Owns the arguments: what may be sent, and how it becomes bytes. ``gathering`` fi
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -86,6 +88,9 @@ class Delivery(_Handle):
 class _Face:
     """What both producers do with a record before it is put into a batch."""
 
+    client: object = None
+    """Use: only kept: a client that nobody holds ends."""
+
     def __init__(self, sender: Sender, formats: Formats, hooks: Hooks | None) -> None:
         self._sender = sender
         self._formats = formats
@@ -158,14 +163,16 @@ class AsyncProducer(_Face):
         sender = self._sender
         sender.check()
         known = sender.gatherer.topics.get(topic)
-        if known is None:
-            known = await within(f"send to {topic}", sender.topic(topic), timeout)
-        if sender.gatherer.is_full:
-            await within(f"send to {topic}", sender.wait_for_room(), timeout)
-        if self._formats.are_plain:
-            row = self._row(topic, key, value, headers, timestamp_ms)
-        else:
-            row = await self._row_with_schema(topic, key, value, headers, timestamp_ms)
+        row: PlainRow | None = None
+        if known is not None and not sender.gatherer.is_full:
+            with suppress(NeedsSchema):
+                row = self._row(topic, key, value, headers, timestamp_ms)
+        if known is None or row is None:
+            serial = sender.transaction_serial
+            work = self._prepared(topic, key, value, headers, timestamp_ms)
+            prepared: tuple[Topic, PlainRow] = await within(f"send to {topic}", work, timeout)
+            known, row = prepared
+            sender.check(serial)
         batch, index, wakes = sender.gatherer.add(known, partition, row, sender.clock.monotonic())
         if wakes:
             sender.wake()
@@ -228,17 +235,21 @@ class AsyncProducer(_Face):
             self._headers(topic, headers),
         )
 
-    async def _row_with_schema(
+    async def _prepared(
         self,
         topic: str,
         key: Any,
         value: Any,
         headers: GivenHeaders,
         time: int | None,
-    ) -> PlainRow:
+    ) -> tuple[Topic, PlainRow]:
+        """Return what ``gatherer.add`` takes, when the topic and its schemas are known."""
+        sender = self._sender
+        known = sender.gatherer.topics.get(topic) or await sender.topic(topic)
+        await sender.wait_for_room()
         while True:
             try:
-                return self._row(topic, key, value, headers, time)
+                return known, self._row(topic, key, value, headers, time)
             except NeedsSchema as needed:
                 await asyncio.get_running_loop().run_in_executor(None, needed.fetch)
 
@@ -330,13 +341,14 @@ class Producer(_Face):
         key's hash, as Java's clients; without a key any. ``flush`` raises the first failure that no
         ``result`` has told. Raises ClientError.
         """
-        sender, waiter = self._sender, self._waiter
+        sender, waiter, serial = self._sender, self._waiter, self._sender.transaction_serial
         sender.check()
         known: Topic | None = sender.gatherer.topics.get(topic)
-        if known is None:
-            known = waiter.wait(f"send to {topic}", lambda: sender.topic(topic), timeout)
-        if sender.gatherer.is_full:
-            waiter.wait(f"send to {topic}", sender.wait_for_room, timeout)
+        if known is None or sender.gatherer.is_full:
+            what, ends = f"send to {topic}", waiter.ends(timeout)
+            known = known or waiter.wait(what, lambda: sender.topic(topic), timeout)
+            waiter.wait(what, sender.wait_for_room, waiter.left(ends), said=timeout)
+            sender.check(serial)
         row: PlainRow | None = None
         while row is None:
             try:
@@ -348,6 +360,7 @@ class Producer(_Face):
                 )
             except NeedsSchema as needed:
                 needed.fetch()
+                sender.check(serial)
         batch, index, wakes = sender.gatherer.add(known, partition, row, sender.clock.monotonic())
         if wakes:
             waiter.soon(sender.wake)
@@ -365,13 +378,14 @@ class Producer(_Face):
         timeout: float | None = None,
     ) -> Written:
         """Send a record at once; return where it was written when it is. Raises ClientError."""
+        ends = self._waiter.ends(timeout)
         delivery = self.send(
             topic, value, key=key, headers=headers, partition=partition,
             timestamp_ms=timestamp_ms, timeout=timeout,
         )  # fmt: skip
-        batch = delivery._batch  # noqa: SLF001
-        what = f"write to {topic}"
-        self._waiter.wait(what, lambda: self._sender.wait_for(batch, at_once=True), timeout)
+        batch, left = delivery._batch, self._waiter.left(ends)  # noqa: SLF001
+        work = partial(self._sender.wait_for, batch, at_once=True)
+        self._waiter.wait(f"write to {topic}", work, left, said=timeout)
         return delivery.result()
 
     def flush(self, *, timeout: float | None = None) -> None:

@@ -37,7 +37,7 @@ class Sender(BatchSender):
             raise BadArgument("begin a transaction", "one is open already")
         while self.gatherer.unfinished_count:  # what was given up with the last one
             await self._wait_for_progress()
-        self._unseen = None
+        self._unseen = []
         if self._needs_identity:
             with translated("begin a transaction"):
                 self._identity = await self._calls.take_over()
@@ -46,6 +46,7 @@ class Sender(BatchSender):
             self._is_second = await self._calls.speaks_second()
         self._spoiled = None
         self._wrote_in_transaction = False
+        self.transaction_serial += 1
         self.is_in_transaction = True
 
     async def send_offsets(
@@ -101,7 +102,7 @@ class Sender(BatchSender):
             self._finish(batch, aborted)
         while self.gatherer.unfinished_count:
             await self._wait_for_progress()
-        self._unseen = None
+        self._unseen = []
         return None
 
     def _give_up(self) -> None:

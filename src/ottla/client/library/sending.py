@@ -5,6 +5,7 @@ of several partitions of a leader share a request. Source: KIP-98, KIP-360, KIP-
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -15,6 +16,7 @@ from ottla.client.library.failures import (
     ClientClosed,
     ClientError,
     Fenced,
+    TimedOut,
     as_failure,
     translated,
 )
@@ -42,6 +44,8 @@ from ottla.records.builder import build_batch_of_rows
 
 REQUEST_BYTES = 8 << 20
 """Batches beyond this go with another request."""
+UNSEEN_MAX = 1_000
+"""Failures that may wait for a flush to tell of the first that no ``result`` has told."""
 _FORGOTTEN = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 """The leader has lost what it knew of the producer: nothing else of it is in flight there."""
 
@@ -57,6 +61,8 @@ class BatchSender:
         self.clock = clock or SystemClock()
         self.is_closed = False
         self.is_in_transaction = False
+        self.transaction_serial = 0
+        """Use: counts the transactions; a record that waited is not for the next one."""
         self._cluster = cluster
         self._is_idempotent = settings.is_idempotent and settings.acks == -1
         self._identity = NO_IDENTITY
@@ -69,8 +75,8 @@ class BatchSender:
         self._wrote_in_transaction = False
         self._is_second = False
         """Use: whether the open transaction is of the second version (KIP-890)."""
-        self._unseen: Batch | None = None
-        """Use: the first batch that failed since the last flush."""
+        self._unseen: list[Batch] = []
+        """Use: batches that failed since the last flush, the first first; UNSEEN_MAX at most."""
         self._flushing_count = 0
         self._wake = asyncio.Event()
         self._progress: asyncio.Event = asyncio.Event()
@@ -87,8 +93,8 @@ class BatchSender:
             view = await self._cluster.ensure([name], create=self.settings.may_create_topics)
         return self.gatherer.know(name, len(view.topics[name].partitions))
 
-    def check(self) -> None:
-        """Raise what makes sending impossible."""
+    def check(self, serial: int | None = None) -> None:
+        """Raise what makes sending impossible: in the transaction of ``serial`` (None: any)."""
         if self.is_closed:
             raise ClientClosed("send", "the producer is closed")
         if self._fatal is not None:
@@ -96,6 +102,8 @@ class BatchSender:
         if self.settings.transactional_id is not None and not self.is_in_transaction:
             why = "a producer with a transactional id sends within a transaction only"
             raise BadArgument("send", why, fix="use: with producer.transaction(): ...")
+        if serial is not None and serial != self.transaction_serial:
+            raise ClientClosed("send", "the transaction has ended meanwhile")
 
     def wake(self) -> None:
         """Have a look at what is due. On the loop's thread."""
@@ -132,14 +140,16 @@ class BatchSender:
                 await self._wait_for_progress()
         finally:
             self._flushing_count -= 1
-        unseen, self._unseen = self._unseen, None
-        if unseen is not None and unseen.error is not None and not unseen.is_seen:
-            unseen.is_seen = True
-            raise unseen.error
+        failed, self._unseen = self._unseen, []
+        for batch in failed:
+            if batch.error is not None and not batch.is_seen:
+                batch.is_seen = True
+                raise batch.error
 
     def abandon(self) -> list["asyncio.Task[None]"]:
         """Let the tasks end, and return them."""
         self.is_closed = True
+        self.gatherer.close()
         tasks = [*self._deliveries, *([self._task] if self._task else [])]
         for task in tasks:
             task.cancel()
@@ -157,6 +167,7 @@ class BatchSender:
         """Start deliveries as batches become due."""
         while True:
             self._wake.clear()
+            self._fail_expired()
             if self._fatal is not None:
                 self._fail_all(self._fatal)
             elif not (self._needs_identity and self._deliveries):
@@ -164,19 +175,38 @@ class BatchSender:
                     await self._take_identity()
                 now = self.clock.monotonic()
                 self._start(self.gatherer.take_due(now, everything=self._flushing_count > 0))
-            due = self.gatherer.next_due()
+            due = self._next_look()
             pause = None if due is None else max(due - self.clock.monotonic(), 0.001)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._wake.wait()
+
+    def _next_look(self) -> float | None:
+        """Return when a batch is due, or its time is up; None: none waits."""
+        due, deadline = self.gatherer.next_due(), self.gatherer.next_deadline()
+        return deadline if due is None else min(due, deadline or due)
+
+    def _fail_expired(self) -> None:
+        """Fail what has waited too long behind other batches, so that each ends in its time."""
+        for batch in self.gatherer.take_expired(self.clock.monotonic()):
+            error = _out_of_time(batch, self.settings)
+            self._spoil(error)
+            self._finish(batch, error)
 
     async def _take_identity(self) -> None:
         """Get a fresh producer id; numbers begin anew. If there is none, what waits fails."""
         if self.settings.transactional_id is not None:
             self._fail_all(self._spoiled or ClientClosed("send", "the transaction has failed"))
             return
+        deadline = self.gatherer.next_deadline()
+        limit = asyncio.timeout(deadline and max(deadline - self.clock.monotonic(), 0.001))
         try:
-            self._identity = await fresh_identity(self._cluster)
+            async with limit:
+                self._identity = await fresh_identity(self._cluster)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return  # What waited so long fails now; the others may still get one.
         except (KafkaError, ConnectionFailed) as error:
             self._fail_all(as_failure("get a producer id", error))
             return
@@ -230,10 +260,10 @@ class BatchSender:
             for each, batch in left.items():
                 if each not in encoded:
                     encoded[each] = self._encode(batch)
-            errors = await self._try(left, encoded)
+            errors = await self._try_in_time(left, encoded)
             pause = 0.0
             for each, error in errors.items():
-                again = self._again(left[each].lane, error, backoff)
+                again = self._again(left[each], error, backoff)
                 if again is None:
                     self._fail(left.pop(each), error)
                 else:
@@ -245,10 +275,12 @@ class BatchSender:
                 await asyncio.sleep(pause)
 
     def _again(
-        self, lane: Lane, error: KafkaError | ConnectionFailed, backoff: Backoff
+        self, batch: Batch, error: KafkaError | ConnectionFailed | TimedOut, backoff: Backoff
     ) -> float | None:
         """Return the pause before the next try; None if there is none."""
-        now = self.clock.monotonic()
+        lane, now = batch.lane, self.clock.monotonic()
+        if isinstance(error, TimedOut) or now >= batch.deadline:
+            return None
         code = error.code if isinstance(error, KafkaError) else None
         if code in _FORGOTTEN and self._is_idempotent and self.settings.transactional_id is None:
             epoch = self._identity.epoch if lane.epoch < 0 else lane.epoch
@@ -257,6 +289,20 @@ class BatchSender:
             lane.epoch, lane.next_sequence = epoch + 1, 0
             return backoff.pause_for_any(now)
         return backoff.pause_seconds(error, now)
+
+    async def _try_in_time(
+        self, left: dict[TopicPartition, Batch], encoded: dict[TopicPartition, bytearray]
+    ) -> Mapping[TopicPartition, KafkaError | ConnectionFailed | TimedOut]:
+        """As ``_try``, until the time of the last of them is up."""
+        latest = max(batch.deadline for batch in left.values())
+        limit = asyncio.timeout(max(latest - self.clock.monotonic(), 0.001))
+        try:
+            async with limit:
+                return await self._try(left, encoded)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return {each: _out_of_time(batch, self.settings) for each, batch in left.items()}
 
     async def _try(
         self, left: dict[TopicPartition, Batch], encoded: dict[TopicPartition, bytearray]
@@ -341,7 +387,7 @@ class BatchSender:
         batch.append_time = result.log_append_time
         self._finish(batch, None)
 
-    def _fail(self, batch: Batch, error: KafkaError | ConnectionFailed) -> None:
+    def _fail(self, batch: Batch, error: KafkaError | ConnectionFailed | TimedOut) -> None:
         failed = as_failure(f"write to {batch.lane.partition}", error)
         self._cluster.forget_leaders()
         if isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -365,8 +411,11 @@ class BatchSender:
     def _finish(self, batch: Batch, error: ClientError | None) -> None:
         self.gatherer.finish(batch, error)
         batch.lane.is_busy = False
-        if error is not None and self._unseen is None:
-            self._unseen = batch
+        if error is not None:
+            if len(self._unseen) >= UNSEEN_MAX:
+                self._unseen = [each for each in self._unseen if not each.is_seen]
+            if len(self._unseen) < UNSEEN_MAX:
+                self._unseen.append(batch)
         for waiter in batch.waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -377,3 +426,8 @@ class BatchSender:
 
     async def _wait_for_progress(self) -> None:
         await self._progress.wait()
+
+
+def _out_of_time(batch: Batch, settings: ProducerSettings) -> TimedOut:
+    limit = settings.delivery_timeout_ms
+    return TimedOut(f"write to {batch.lane.partition}", f"not done within {limit} ms")

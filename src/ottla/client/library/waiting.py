@@ -26,24 +26,41 @@ class Waiter:
         self._thread.start()
 
     def wait(
-        self, what: str, work: Callable[[], Coroutine[Any, Any, Value]], timeout: float | None
+        self,
+        what: str,
+        work: Callable[[], Coroutine[Any, Any, Value]],
+        timeout: float | None,
+        *,
+        said: float | None = None,
     ) -> Value:
         """Run ``work()`` on the loop and return its value. Blocks; ^C ends the work, too.
 
-        ``timeout`` in seconds; None: no limit but the work's own. Raises ClientError.
+        ``timeout`` in seconds; None: no limit but the work's own. ``said``: the one that the
+        caller has given, if only a part of it is left. Raises ClientError.
         """
-        if not self._thread.is_running:
-            raise ClientClosed(what, "the client is closed")
+        self._check(what)
         try:
-            return self._thread.run(lambda: within(what, work(), timeout))
+            return self._thread.run(lambda: within(what, work(), timeout, said))
         except asyncio.CancelledError:
             raise ClientClosed(what, "the client was closed meanwhile") from None
 
     def soon(self, call: Callable[[], object]) -> None:
         """Call ``call`` on the loop's thread. Raises ClientClosed."""
-        if not self._thread.is_running:
-            raise ClientClosed("send", "the client is closed")
+        self._check("send")
         self._thread.soon(call)
+
+    def ends(self, timeout: float | None) -> float | None:
+        """Return when a call with ``timeout`` ends; of several waits ``left`` is what remains."""
+        return None if timeout is None else self.clock.monotonic() + timeout
+
+    def left(self, ends: float | None) -> float | None:
+        """Return the seconds until ``ends``, 0 if it is over; None: no limit."""
+        return None if ends is None else max(ends - self.clock.monotonic(), 0.0)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the thread is the parent's of which this process is a fork."""
+        return self._thread.is_elsewhere
 
     def stop(self) -> None:
         """End loop and thread; what waits is cancelled. Harmless when stopped."""
@@ -52,3 +69,11 @@ class Waiter:
     def abandon(self) -> None:
         """As ``stop``, without waiting for the end."""
         self._thread.abandon()
+
+    def _check(self, what: str) -> None:
+        if self._thread.is_running:
+            return
+        if self._thread.is_elsewhere:
+            why = "the client belongs to the process of which this one is a fork"
+            raise ClientClosed(what, why, fix="make a client behind the fork")
+        raise ClientClosed(what, "the client is closed")
