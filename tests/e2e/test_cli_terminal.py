@@ -18,6 +18,8 @@ from ottla.cli.main import COMMANDS
 from tools.ottla_peer import OttlaPeer
 
 PATIENCE_SECONDS = 30
+NO_NAME = dict.fromkeys(map(ord, "%\\"))
+"""Characters of options that topics may not have."""
 VERBS = {
     "topic": (
         *("create", "list", "describe", "alter", "delete", "add-partitions"),
@@ -190,3 +192,33 @@ def test_a_record_of_yesterday_has_its_date(ottla_server, wide):
     text = json.dumps({"value": "old", "timestamp": 86_400_000 * 3}) + "\n"
     assert piped(ottla_server, "produce", name, "--jsonl", "-q", text=text)[0] == 0
     assert "1970-01-04" in on_terminal(ottla_server, "consume", name, TZ="UTC")[1]
+
+
+WORKS_ON_A_TERMINAL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80\xae")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("-f", r"%k %v %h\n"), ("-o", "json"), ("-o", "jsonl"), ("--decode", "text", "-f", "%v")],
+)
+def test_a_payload_does_nothing_to_the_terminal(ottla_server, options):
+    topic = f"evil-{'-'.join(options).replace(' ', '').translate(NO_NAME)}"
+    text = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\x00\x7f"
+    line = json.dumps({"key": text, "value": text, "headers": [[text, text]]})
+    assert piped(ottla_server, "produce", topic, "--jsonl", text=line + "\n")[0] == 0
+    code, shown = on_terminal(ottla_server, "consume", topic, *options, NO_COLOR="1")
+    assert code == 0
+    assert "title" in shown
+    assert not WORKS_ON_A_TERMINAL.search(shown.replace("\r\n", "\n").encode())
+    # A pipe gets the bytes as they are.
+    if options[:1] == ("-f",):
+        assert text in piped(ottla_server, "consume", topic, *options)[1]
+
+
+def test_names_do_nothing_to_the_terminal(ottla_server):
+    code, shown = on_terminal(
+        ottla_server, "quota", "set", "producer_byte_rate=1e9", "--user", "\x1b[2J", NO_COLOR="1"
+    )
+    assert code == 0
+    assert "\x1b" not in shown
+    assert r"\x1b" in shown

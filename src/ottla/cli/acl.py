@@ -16,7 +16,7 @@ from ottla.cli.arguments import (
 )
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.output import FORMATS, Row, note, write_rows
+from ottla.cli.output import FORMATS, Row, answer, note, write_rows
 from ottla.cli.run import run
 from ottla.client.asyncio.acls import Acls
 from ottla.client.asyncio.cluster import Cluster
@@ -136,7 +136,7 @@ def add(options: Namespace) -> None:
                 _refuse_useless(acl)
         await Acls(cluster).create(acls)
         for acl in acls:
-            print(_sentence(acl))
+            answer(_sentence(acl))
 
     run(options, command)
 
@@ -163,7 +163,7 @@ def remove(options: Namespace) -> None:
         if not options.yes:
             ask(f"remove {len(found)} ACL{'s' * (len(found) > 1)}? [y/N] ")
         await Acls(cluster).delete(found)
-        print(f"removed {len(found)}")
+        answer(f"removed {len(found)}")
 
     run(options, command)
 

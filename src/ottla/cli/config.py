@@ -19,7 +19,7 @@ from ottla.cli.arguments import (
     add_output_option,
 )
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.output import FORMATS, Format, Row, note, write_object, write_rows
+from ottla.cli.output import FORMATS, Format, Row, answer, note, write_object, write_rows
 from ottla.cli.run import run
 from ottla.cli.second_options import add_second_options
 from ottla.client.asyncio.cluster import Cluster
@@ -157,7 +157,7 @@ async def _alter(
             new = "unset" if value is None else HIDDEN
         was = "unset" if old is None else _value(old)
         would = "  (--dry-run)" if options.dry_run else ""
-        print(f"{words(resource)} {key}  {was} -> {new}{would}")
+        answer(f"{words(resource)} {key}  {was} -> {new}{would}")
 
 
 def explain(options: Namespace) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.output import json_text, note, printable, progress
+from ottla.cli.output import json_printable, json_text, note, printable, progress
 from ottla.cli.record_decoders import Decoders
 from ottla.cli.record_format import compile_output
 from ottla.cli.record_json import record_json, rows_json
@@ -181,17 +181,25 @@ class Printer:
 def show_of(
     format_: str | None, output: str | None, decoders: Decoders, *, names_topics: bool
 ) -> Show:
-    """Return how a record is printed. Raises Failure."""
+    """Return how a record is printed; on a terminal what bytes do there is escaped.
+
+    Raises Failure.
+    """
+    is_seen = sys.stdout.isatty()
+    shown = _seen_rows if is_seen else _as_they_are
     if output is not None:
         if format_ is not None:
             raise Failure("-o and -f exclude each other", code=Exit.USAGE)
         end = b"\n" if output == "jsonl" else b""
+        harmless = _harmless if is_seen else bytes
         if decoders:
             return _one_by_one(
-                lambda each, record: record_json(each, record, decoders.show(record).json()) + end
+                lambda each, record: (
+                    harmless(record_json(each, record, decoders.show(record).json())) + end
+                )
             )
-        return lambda each, _, rows: [line + end for line in rows_json(each, rows)]
-    if format_ is None and sys.stdout.isatty():
+        return lambda each, _, rows: [harmless(line) + end for line in rows_json(each, rows)]
+    if format_ is None and is_seen:
         return _one_by_one(_ForPeople(decoders, names_topics=names_topics).line)
     try:
         plain = compile_output("%v\\n" if format_ is None else format_)
@@ -199,9 +207,9 @@ def show_of(
         raise Failure(f"-f {format_!r}: {error}", code=Exit.USAGE) from error
     if decoders:
         return lambda each, kind, rows: plain(
-            each, [_row(decoders.texts(record)) for record in _records(rows, kind)]
+            each, shown([_row(decoders.texts(record)) for record in _records(rows, kind)])
         )
-    return lambda each, _, rows: plain(each, rows)
+    return lambda each, _, rows: plain(each, shown(rows))
 
 
 def _one_by_one(line: Callable[[TopicPartition, Record], bytes]) -> Show:
@@ -215,6 +223,34 @@ def _records(rows: Sequence[FoundRow], kind: TimestampType) -> Iterator[Record]:
 
 def _row(record: Record) -> FoundRow:
     return record.offset, record.timestamp, record.key, record.value, record.headers
+
+
+def _as_they_are(rows: Sequence[FoundRow]) -> Sequence[FoundRow]:
+    return rows
+
+
+def _seen_rows(rows: Sequence[FoundRow]) -> Sequence[FoundRow]:
+    return [
+        (
+            offset,
+            timestamp,
+            _seen(key),
+            _seen(value),
+            tuple((printable(name), _seen(data)) for name, data in headers),
+        )
+        for offset, timestamp, key, value, headers in rows
+    ]
+
+
+def _seen(data: bytes | None) -> bytes | None:
+    """Return ``data`` as it does nothing to a terminal; its lines stay lines."""
+    if data is None or (data.isascii() and data.decode().isprintable()):
+        return data
+    return printable(data.decode("utf-8", "backslashreplace"), keep="\t\n").encode()
+
+
+def _harmless(line: bytes) -> bytes:
+    return json_printable(line.decode()).encode()
 
 
 class _ForPeople:

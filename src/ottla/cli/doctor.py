@@ -16,7 +16,7 @@ from ottla.cli.arguments import (
 )
 from ottla.cli.failure import Exit, Failure, leave
 from ottla.cli.log import show_findings
-from ottla.cli.output import FORMATS, Format, chosen, note
+from ottla.cli.output import FORMATS, Format, answer, chosen, note
 from ottla.config.human import size_text
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _of_directory(options: Namespace, place: str) -> None:
         words = {name: name.removesuffix("_bytes").replace("_", " ") for name in facts}
         width = max(map(len, words.values()))
         for name, value in facts.items():
-            print(f"{words[name]:{width}}  {_shown(name, value)}")
+            answer(f"{words[name]:{width}}  {_shown(name, value)}")
     show_findings(
         findings, format_, facts, header=not options.no_header, is_one_line=format_ is Format.JSONL
     )

@@ -20,7 +20,7 @@ from ottla.cli.arguments import (
 )
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.output import FORMATS, Format, Row, Value, note, write_object, write_rows
+from ottla.cli.output import FORMATS, Format, Row, Value, answer, note, write_object, write_rows
 from ottla.cli.run import run
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.groups import Groups
@@ -303,7 +303,7 @@ def delete(options: Namespace) -> None:
             ask(f"delete {', '.join(doomed)}? [y/N] ")
         for name in doomed:
             await groups.delete(name)
-            print(f"deleted {name}")
+            answer(f"deleted {name}")
 
     run(options, command)
 

@@ -8,7 +8,7 @@ from ottla.cli import output as out
 from ottla.cli.consent import ask
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.group import NO_TOPIC, check_empty, existing_group, partition_ends
-from ottla.cli.output import Row, note, write_rows
+from ottla.cli.output import Row, answer, note, write_rows
 from ottla.cli.partition_choice import chosen_partitions
 from ottla.cli.run import run
 from ottla.cli.start import start_offsets
@@ -165,7 +165,7 @@ def delete_offsets(options: Namespace) -> None:
             ask(f"delete {len(doomed)} offsets of {name}? [y/N] ")
         await groups.delete_offsets(name, doomed)
         for each in doomed:
-            print(f"deleted {each}")
+            answer(f"deleted {each}")
 
     run(options, command)
 

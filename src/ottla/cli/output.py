@@ -82,7 +82,11 @@ def printable(text: str, *, keep: str = "") -> str:
 
 def json_text(value: object, *, indent: int | None = None) -> str:
     """Return ``value`` as JSON that does nothing to a terminal either."""
-    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return json_printable(json.dumps(value, indent=indent, ensure_ascii=False))
+
+
+def json_printable(text: str) -> str:
+    """Return JSON of the same meaning that does nothing to a terminal."""
     if text.isascii() and "\x7f" not in text:
         return text
     return "".join(
@@ -197,6 +201,11 @@ def bold(text: str) -> str:
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR") and not _is_dumb():
         return f"\x1b[1m{text}\x1b[0m"
     return text
+
+
+def answer(text: str) -> None:
+    """Print a line that is the answer, on standard output: whatever names are in it."""
+    sys.stdout.write(printable(text, keep="\n") + "\n")
 
 
 def note(text: str) -> None:

@@ -13,7 +13,7 @@ from ottla.cli.arguments import (
     add_output_option,
 )
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.output import FORMATS, Row, write_rows
+from ottla.cli.output import FORMATS, Row, answer, write_rows
 from ottla.cli.run import run
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.quotas import ClientQuota, Quotas
@@ -88,7 +88,7 @@ def set_bounds(options: Namespace) -> None:
         changes = dict(map(_bound, options.bounds))
         await Quotas(cluster).alter(entity, changes)
         for key, bound in changes.items():
-            print(f"{_words(entity)}: {key} is {bound:.15g}")
+            answer(f"{_words(entity)}: {key} is {bound:.15g}")
 
     run(options, command)
 
@@ -110,7 +110,7 @@ def unset(options: Namespace) -> None:
             raise Failure(why, fix="ottla quota list", code=Exit.NOT_FOUND)
         await quotas.alter(entity, dict.fromkeys(keys))
         for key in keys:
-            print(f"{_words(entity)}: {key} is unset")
+            answer(f"{_words(entity)}: {key} is unset")
 
     run(options, command)
 

@@ -17,7 +17,7 @@ from ottla.cli.arguments import (
 from ottla.cli.config_texts import read_configs
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.output import FORMATS, Format, Row, note, write_object, write_rows
+from ottla.cli.output import FORMATS, Format, Row, answer, note, write_object, write_rows
 from ottla.cli.run import run
 from ottla.client.asyncio.admin import CLUSTER_DEFAULT, Admin
 from ottla.client.asyncio.cluster import Cluster
@@ -136,9 +136,9 @@ def create(options: Namespace) -> None:
         count, factor = created.partition_count, created.replication_factor
         verb = "would create" if options.dry_run else "created"
         size = f"  {_count(count, 'partition')}  replicas {factor}" if count > 0 else ""
-        print(f"{verb} {topic}{size}")
+        answer(f"{verb} {topic}{size}")
         for key, value in configs.items():
-            print(f"  {key}  {value}{_human(key, value)}")
+            answer(f"  {key}  {value}{_human(key, value)}")
 
     run(options, command)
 
@@ -226,11 +226,11 @@ def alter(options: Namespace) -> None:
             )
         except KafkaError as error:
             raise _with_hint(error, configs) from error
-        print(f"{'would alter' if options.dry_run else 'altered'} {topic}")
+        answer(f"{'would alter' if options.dry_run else 'altered'} {topic}")
         for key, value in configs.items():
-            print(f"  {key}  {value}{_human(key, value)}")
+            answer(f"  {key}  {value}{_human(key, value)}")
         for key in options.deleted:
-            print(f"  {key}  as the broker's")
+            answer(f"  {key}  as the broker's")
 
     run(options, command)
 
@@ -258,7 +258,7 @@ def delete(options: Namespace) -> None:
             ask(f"delete {', '.join(doomed)}? [y/N] ")
         await Admin(cluster).delete_topics(doomed)
         for name in doomed:
-            print(f"deleted {name}")
+            answer(f"deleted {name}")
 
     run(options, command)
 
@@ -274,7 +274,7 @@ def add_partitions(options: Namespace) -> None:
         if not options.dry_run and not options.yes:
             ask(f"make {options.count} more, {total} in all? [y/N] ")
         await Admin(cluster).create_partitions(topic, total, validate_only=options.dry_run)
-        print(f"{topic} {'would have' if options.dry_run else 'has'} {total} partitions")
+        answer(f"{topic} {'would have' if options.dry_run else 'has'} {total} partitions")
 
     run(options, command)
 

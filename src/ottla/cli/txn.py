@@ -17,7 +17,7 @@ from ottla.cli.arguments import (
 )
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.output import FORMATS, Row, Value, age_text, note, utc_text, write_rows
+from ottla.cli.output import FORMATS, Row, Value, age_text, answer, note, utc_text, write_rows
 from ottla.cli.run import run
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.transactions import (
@@ -157,7 +157,7 @@ def abort(options: Namespace) -> None:
         if not options.yes:
             ask(f"abort {options.id}, and fence its producer? [y/N] ")
         await transactions.abort(options.id)
-        print(f"aborted {options.id}")
+        answer(f"aborted {options.id}")
 
     run(options, command)
 

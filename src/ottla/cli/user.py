@@ -18,7 +18,7 @@ from ottla.cli.arguments import (
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.interruption import leaving
-from ottla.cli.output import FORMATS, Row, note, write_rows
+from ottla.cli.output import FORMATS, Row, answer, note, write_rows
 from ottla.cli.run import run
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.users import NUMBERS, Users
@@ -88,7 +88,7 @@ def set_password(options: Namespace) -> None:
             salt=SystemRng().random_bytes(SALT_BYTES),
             iterations=options.iterations,
         )
-        print(f"{name} may log in by {options.mechanism}")
+        answer(f"{name} may log in by {options.mechanism}")
 
     run(options, command)
 
@@ -114,7 +114,7 @@ def delete(options: Namespace) -> None:
         if not options.yes:
             ask(f"let {name} log in by {mechanism} no more? [y/N] ")
         await users.delete(name, mechanism)
-        print(f"{name} may not log in by {mechanism} any more")
+        answer(f"{name} may not log in by {mechanism} any more")
 
     run(options, command)
 
