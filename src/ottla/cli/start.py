@@ -7,7 +7,7 @@ from ottla.client.asyncio.cluster import Cluster
 from ottla.client.wire.offsets import EARLIEST, LATEST, NO_OFFSET
 from ottla.config.human import parse_duration_ms
 from ottla.env.clock import Clock
-from ottla.ids import TopicPartition
+from ottla.ids import INT64_MAX, TopicPartition
 
 
 async def start_offsets(
@@ -43,12 +43,13 @@ def start_timestamp(text: str, now_ms: int) -> int | None:
     if text.removeprefix("-").isdigit():
         return None
     if text.startswith("@") and text[1:].isdigit():
-        return int(text[1:])
+        return min(int(text[1:]), INT64_MAX)
     if text.startswith("-"):
         return max(0, now_ms - parse_duration_ms(text[1:]))
     try:
-        return round(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
-    except ValueError:
+        # Below 0 are Kafka's names of places.
+        return max(0, round(datetime.fromisoformat(text).astimezone().timestamp() * 1000))
+    except (ValueError, OverflowError):
         raise ValueError(
             f"{text!r} is not a place in a log; write earliest, latest, an offset, -10 (the last"
             " ten), -5m (a time ago), @1700000000000 (ms) or 2026-01-31T12:00"

@@ -3,10 +3,12 @@ import asyncio
 import pytest
 
 from ottla.client.asyncio.connection import Connection
+from ottla.client.blocking.cluster import BlockingConnection
 from ottla.client.wire.errors import ConnectionFailed, NoAnswer
 from ottla.client.wire.exchange import Exchange, FrameReader
 from ottla.client.wire.settings import Address
 from ottla.client.wire.view import metadata_request
+from ottla.env.real_net import AsyncioNet
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.fields import Versions
@@ -158,3 +160,11 @@ def test_too_new_an_api_versions_is_asked_again_in_the_version_that_is_served():
     with pytest.raises(StopIteration):
         steps.send(ApiVersionsResponse(error_code=0, api_keys=served))
     assert exchange.versions == {ApiVersionsRequest.API_KEY: (0, 2)}
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 70])
+async def test_a_host_that_is_no_name_is_one_that_is_away(host, settings):
+    with pytest.raises(ConnectionFailed, match="no name of a host"):
+        await Connection.open(AsyncioNet(), Address(host, 9092), settings)
+    with pytest.raises(ConnectionFailed, match="no name of a host"):
+        BlockingConnection(Address(host, 9092), settings)

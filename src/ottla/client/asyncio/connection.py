@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
             raise ConnectionFailed(
                 *address, f"{connection._missing()} within {seconds:g} s"
             ) from None
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # The latter: of a host that is no name.
             refused = isinstance(error, ConnectionRefusedError)
             raise ConnectionFailed(*address, reason(error), refused=refused) from error
         except BaseException:  # Whoever waited may be cancelled: nobody else knows of it.

@@ -85,7 +85,7 @@ class BlockingConnection:
             )
         except TimeoutError as error:
             raise ConnectionFailed(*address, f"no connection within {seconds:g} s") from error
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # The latter: of a host that is no name.
             refused = isinstance(error, ConnectionRefusedError)
             raise ConnectionFailed(*address, reason(error), refused=refused) from error
         self._receive_max_bytes = FIRST_RECEIVE_MAX_BYTES

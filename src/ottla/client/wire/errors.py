@@ -32,8 +32,10 @@ UNSERVED = " before it answered; if its listener wants a login, set sasl.mechani
 """What may be behind it when a client without SASL is hung up on."""
 
 
-def reason(error: OSError) -> str:
-    """Return what an OSError says, without its number, in lower case."""
+def reason(error: OSError | UnicodeError) -> str:
+    """Return what an error of the system says, without its number, in lower case."""
+    if isinstance(error, UnicodeError):
+        return "no name of a host"
     refused = why_refused(error)
     if refused is not None:
         return refused
