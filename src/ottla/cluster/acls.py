@@ -6,7 +6,7 @@ Source: KIP-11, KIP-801; the answers of a live Kafka 4.3.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acl_values import acl_digest, encode_acl
@@ -75,33 +75,36 @@ class Acls:
         for acl in list(wanted.values())[room:]:
             why = f"ottla.acls.max is {self._acls_max}"
             outcomes[acl] = KafkaError(ErrorCode.POLICY_VIOLATION, why).as_value()
-        changes: list[tuple[Acl, Op]] = [
-            (acl, Put(key, encode_acl(acl))) for key, acl in list(wanted.items())[:room]
-        ]
-        self._promised += len(changes)
+        made = list(wanted.items())[:room]
+        self._promised += len(made)
         try:
-            await self._commit(changes, outcomes)
+            await self._commit(
+                [acl for _, acl in made],
+                lambda at: Put(made[at][0], encode_acl(made[at][1])),
+                outcomes,
+            )
         finally:
-            self._promised -= len(changes)
+            self._promised -= len(made)
         return [outcomes[acl] for acl in acls]
 
     async def _delete(self, acls: Sequence[Acl]) -> dict[Acl, Outcome]:
         outcomes: dict[Acl, Outcome] = dict.fromkeys(acls)
-        await self._commit(
-            [(acl, Delete(self._keys.acl(acl_digest(acl)))) for acl in outcomes], outcomes
-        )
+        gone = list(outcomes)
+        await self._commit(gone, lambda at: Delete(self._keys.acl(acl_digest(gone[at]))), outcomes)
         return outcomes
 
     async def _commit(
-        self, changes: Sequence[tuple[Acl, Op]], outcomes: dict[Acl, Outcome]
+        self, acls: Sequence[Acl], op_at: Callable[[int], Op], outcomes: dict[Acl, Outcome]
     ) -> None:
-        for begin in range(0, len(changes), OPS_MAX):
-            some = changes[begin : begin + OPS_MAX]
+        """Commit what ``op_at`` makes of each place in ``acls``; note what fails."""
+        for begin in range(0, len(acls), OPS_MAX):
+            some = acls[begin : begin + OPS_MAX]
             try:
-                revision = await self._store.commit([], [op for _, op in some])
+                ops = [op_at(begin + at) for at in range(len(some))]
+                revision = await self._store.commit([], ops)
                 await self._follower.reached(revision)
             except (Unavailable, Ambiguous) as error:
-                for acl, _ in some:
+                for acl in some:
                     outcomes[acl] = _unsure(error)
             await asyncio.sleep(0)
 

@@ -178,7 +178,8 @@ class Authorizer:
         """Yield the ACLs that a filter wants, and None for each that it has looked at in vain.
 
         A filter with a name costs a look at the ACLs whose name fits, one without at all of its
-        type. ACLs may come and go between two of them.
+        type; one with a name, a principal and a host to those of these. ACLs may come and go
+        between two of them.
         """
         for kind in ResourceType if wanted.type is None else (wanted.type,):
             for pattern, table in (
@@ -186,7 +187,7 @@ class Authorizer:
                 (Pattern.PREFIXED, self._prefixed[kind]),
             ):
                 for name in self._names(wanted, kind, pattern, table):
-                    for asker, bits in list(table.get(name, {}).items()):
+                    for asker, bits in _of_askers(wanted, table.get(name, {})):
                         for rule in _rules(asker, bits):
                             acl = Acl(Resource(kind, name), pattern, rule)
                             yield acl if wanted.matches(acl) else None
@@ -263,6 +264,15 @@ def _askers(principal: Principal, host: str) -> list[_Asker]:
     """Return the principals and hosts of all rules that are about a client."""
     hosts = dict.fromkeys(addresses(host))
     return [(name, each) for name in dict.fromkeys((str(principal), EVERYBODY)) for each in hosts]
+
+
+def _of_askers(wanted: AclFilter, rules: dict[_Asker, int]) -> list[tuple[_Asker, int]]:
+    """Return the rules about one name that a filter may want, by whom they are about."""
+    if wanted.principal is None or wanted.host is None:
+        return list(rules.items())
+    asker = wanted.principal, wanted.host
+    bits = rules.get(asker, 0)
+    return [(asker, bits)] if bits else []
 
 
 def _bit(rule: Rule) -> int:

@@ -81,3 +81,14 @@ def test_the_index_finds_what_a_look_at_each_acl_finds():
             found = [one for one in authorizer.select(wanted) if one is not None]
             assert len(found) == len(set(found))
             assert set(found) == {one for one in acls if wanted.matches(one)}
+
+
+def test_a_filter_of_one_acl_looks_at_no_other():
+    """Deleting 5,000 ACLs one by one from 50,000 about "*" took minutes."""
+    authorizer = Authorizer()
+    for number in range(500):
+        rule = Rule(f"User:u{number}", "*", Operation.READ, Permission.ALLOW)
+        authorizer.add(Acl(Resource(TOPIC, "*"), Pattern.LITERAL, rule))
+    wanted = AclFilter(TOPIC, "*", PatternFilter.LITERAL, "User:u7", "*", Operation.READ)
+    assert [one.rule.principal for one in authorizer.select(wanted)] == ["User:u7"]
+    assert list(authorizer.select(wanted._replace(principal="User:nobody"))) == []

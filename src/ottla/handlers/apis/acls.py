@@ -57,7 +57,6 @@ class DescribeAcls:
             return DescribeAclsResponse(
                 error_code=error.code, error_message=error.why, resources=[]
             )
-        found = yield from _selected(self._authorizer.select(wanted))
         resources: dict[tuple[Resource, Pattern], DescribeAclsResource] = {}
 
         def take(acl: Acl) -> None:
@@ -76,7 +75,11 @@ class DescribeAcls:
                 )
             )
 
-        yield from each(found, take)
+        for count, acl in enumerate(self._authorizer.select(wanted), 1):
+            if acl is not None:
+                take(acl)
+            if not count % STRIDE:
+                yield None
         return DescribeAclsResponse(resources=list(resources.values()))
 
 
@@ -129,7 +132,7 @@ class DeleteAcls:
             except KafkaError as error:
                 found.append(error.as_value())
                 continue
-            matching = yield from _selected(self._authorizer.select(wanted))
+            matching = yield from _selected(self._authorizer.select(wanted), CHANGES_MAX - count)
             count += len(matching)
             found.append(matching)
             if count > CHANGES_MAX:
@@ -154,12 +157,17 @@ class DeleteAcls:
 _TOO_MANY = f"A request may create or delete {CHANGES_MAX} ACLs at most"
 
 
-def _selected(found: Iterator[Acl | None]) -> Steps[list[Acl]]:
-    """Return the ACLs that a filter wants. None stands for one that it has looked at in vain."""
+def _selected(found: Iterator[Acl | None], at_most: int) -> Steps[list[Acl]]:
+    """Return the ACLs that a filter wants: all, or ``at_most`` and one more.
+
+    None in ``found`` stands for one that the filter has looked at in vain.
+    """
     acls: list[Acl] = []
     for count, acl in enumerate(found, 1):
         if acl is not None:
             acls.append(acl)
+            if len(acls) > at_most:
+                break
         if not count % STRIDE:
             yield None
     return acls
