@@ -109,7 +109,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def call_soon(self, callback, *arguments, context=None):
         life = self.life if context is None else context.get(_LIFE, self.life)
         handle = Handle(life, self.now, callback, arguments)
-        if not self._is_burying:
+        if not life.is_dead:  # What one that is buried lets go of, the living may wait for.
             self._ready.append(handle)
         return handle
 
@@ -125,7 +125,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def _call(self, life, when, callback, arguments):
         handle = Handle(life, when, callback, arguments)
-        if not self._is_burying:
+        if not life.is_dead:
             self._order += 1
             heappush(self._timers, (when, self._order, handle))
         return handle

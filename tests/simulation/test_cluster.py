@@ -1,9 +1,14 @@
 """Worlds of several nodes: they repeat, they judge, and some of them stay whole."""
 
+import random
+
 import pytest
 
+from ottla.metadata.store import Put
 from tests.simulation.cluster.ledger import Fate, Ledger, Sent, Transaction
 from tests.simulation.cluster.running import digest_elsewhere, live
+from tests.simulation.cluster.store import KeptSession, SharedEntries, StoreLink
+from tests.simulation.loop import Life, SimulatedLoop
 from tests.simulation.mutants import MUTANTS_OF_SEVERAL, SOURCE, mutant_of, patched
 
 WHERE = ("t", 0)
@@ -51,6 +56,53 @@ def test_two_simulated_minutes_of_three_nodes_break_no_promise(name):
     assert told["problems"] == []
     assert told["seconds"] >= 120
     assert told["checked"] > 0, "records were looked at"
+
+
+def test_what_a_buried_life_lets_go_of_wakes_the_living():
+    """A mirror once slept for ever: the end of another life's coroutine resolved what it waited for
+    while nothing could be called."""
+    loop = SimulatedLoop()
+    dead, living = Life("dead"), Life("living")
+    waited_for = loop.create_future()
+
+    async def hold():
+        try:
+            await loop.create_future()
+        finally:
+            waited_for.set_result("let go")
+            loop.call_soon(heard.append, "the dead")
+
+    async def wait():
+        heard.append(await waited_for)
+
+    heard = []
+    loop.start_for(dead, hold())
+    loop.start_for(living, wait())
+    loop.run_until(lambda: False)
+    loop.bury(dead)
+    loop.run_until(lambda: False)
+    assert heard == ["let go"]
+
+
+def test_a_dead_process_closes_no_session():
+    """Its sessions end where they are held; what its coroutines do when they end reaches nobody."""
+    loop = SimulatedLoop()
+    shared, life = SharedEntries(loop), Life("node")
+    link = StoreLink(loop, random.Random("test"))
+
+    async def live():
+        session = KeptSession(link, life, shared.life, 9.0, lambda _: None)
+        session.inner = await shared.inner.session(9.0, session.heard)
+        await shared.inner.commit([], [Put("/live", b"", session.id)])
+        try:
+            await loop.create_future()
+        finally:
+            await session.close()
+
+    loop.start_for(life, live())
+    loop.run_until(lambda: loop.now > 1.0)
+    loop.bury(life)
+    assert "/live" in shared.inner._entries
 
 
 def test_what_is_where_it_was_promised_is_no_problem():

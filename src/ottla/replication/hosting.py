@@ -102,9 +102,9 @@ class Hosting:
         """Use: told of partitions of several replicas. None: there is none yet."""
         self.missing_at_start: list[tuple[TopicPartition, TopicId]] = []
         """Partitions of several replicas that had no log here when this process began."""
-        self._making: dict[TopicPartition, tuple[TopicId, PartitionState]] = {}
-        """Those that will be hosted, with their newest state. Invariant: not in ``partitions``, but
-        for those that could not be opened before."""
+        self._making: dict[TopicPartition, tuple[Step, PartitionState]] = {}
+        """Those that will be hosted: the step that makes the log, and the newest state. Invariant:
+        not in ``partitions``, but for those that could not be opened before."""
         self._queues: dict[str, deque[Step | Pending[None]]] = {}
         """What is to be done, by topic, in order; a Pending is resolved when all before it is.
         Invariant: a topic is there until its last step has been taken."""
@@ -208,10 +208,10 @@ class Hosting:
                 self._tell_role(partition)
             else:  # It goes on as it was, also when it gets more replicas.
                 partition.fenced_epoch = LeaderEpoch(-1)
-        for where, (topic_id, state) in self._making.items():
+        for where, (step, state) in self._making.items():
             if len(state.replicas) > 1:
                 epoch = _fenced_epoch_of(state, self._node_id)
-                self._fenced[topic_id, where.partition] = epoch
+                self._fenced[step.topic_id, where.partition] = epoch
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Note what comes, host no more what goes, and see to the rest later."""
@@ -241,8 +241,8 @@ class Hosting:
         self, where: TopicPartition, topic_id: TopicId, state: PartitionState, *, is_new: bool
     ) -> None:
         making = self._making.get(where)
-        if making is not None and making[0] == topic_id:
-            self._making[where] = (topic_id, state)
+        if making is not None and making[0].topic_id == topic_id:
+            self._making[where] = (making[0], state)
             return
         partition = self.partitions.get(where)
         if partition is not None and partition.topic_id == topic_id:
@@ -256,12 +256,13 @@ class Hosting:
     def _make(
         self, where: TopicPartition, topic_id: TopicId, state: PartitionState, *, is_new: bool
     ) -> None:
-        self._making[where] = (topic_id, state)
-        self._add(Step(where, topic_id, state, is_new))
+        step = Step(where, topic_id, state, is_new)
+        self._making[where] = (step, state)
+        self._add(step)
 
     def _drop(self, where: TopicPartition, topic_id: TopicId) -> None:
         making = self._making.get(where)
-        was_making = making is not None and making[0] == topic_id
+        was_making = making is not None and making[0].topic_id == topic_id
         if was_making:
             del self._making[where]
         partition = self.partitions.get(where)
@@ -335,11 +336,12 @@ class Hosting:
                     self._make(step.where, step.topic_id, state, is_new=step.is_new)
                 for listener in self.listeners:
                     listener(step.where)
-            # Otherwise the partition was deleted meanwhile: a later step removes its log.
+            # Otherwise the partition went meanwhile: a later step removes its log.
 
     def _is_wanted(self, step: Step) -> bool:
         making = self._making.get(step.where)
-        return making is not None and making[0] == step.topic_id
+        # A replica that goes and comes back meanwhile has a later step: what this one makes goes.
+        return making is not None and making[0] is step
 
     def _host(
         self,

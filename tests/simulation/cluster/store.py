@@ -120,7 +120,7 @@ class KeptSession:
             self._on_state(SessionState.LOST)
 
     async def close(self):
-        if self._is_alive:
+        if self._is_alive and not self._life.is_dead:  # The dead ask for nothing.
             await self._link.passed()
             await self.inner.close()
             self.ended()

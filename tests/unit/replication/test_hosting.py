@@ -162,6 +162,26 @@ def test_a_topic_deleted_while_it_is_being_made_leaves_nothing(node, apply, jobs
     check_counts(node)
 
 
+@pytest.mark.parametrize("began", [False, True])
+def test_a_replica_that_goes_and_comes_back_while_it_is_being_made_has_a_log(
+    node, apply, words, began
+):
+    """What is made first goes with its step; it must not be hosted for the second one."""
+    if began:  # Else the first making has not begun when the replica goes.
+        apply(made("moved", 1, 1))
+    else:
+        apply(made("other", 2, 1))
+        apply(made("moved", 1, 1))
+    apply(gone("moved", 1, 1))
+    apply(made("moved", 1, 1))
+    node.executor.run_all()
+    partition = node.replica_manager.hosting.partitions[TopicPartition("moved", 0)]
+    assert not partition.is_failed
+    assert on_disk(node.disk)[TopicPartition("moved", 0)] == id_of(1)
+    assert produce(node, words, "moved") is ErrorCode.NONE
+    check_counts(node)
+
+
 def test_nothing_is_appended_to_the_old_topic_once_a_new_one_has_its_name(node, apply, words):
     """Acknowledged for the new topic, stored in the old one's log: gone with it."""
     apply(made("t2", 1, 2))
