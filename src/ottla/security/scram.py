@@ -124,7 +124,10 @@ class Scram:
             raise self._wrong()
         client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))
         shown = hashlib.new(self._hash, client_key).digest()
-        if not (hmac.compare_digest(shown, credential.stored_key) and is_ours and is_bound):
+        is_proved = hmac.compare_digest(shown, credential.stored_key)
+        # Its user may have been deleted, or got another password, since the first message.
+        is_present = self._find(self._name) == credential
+        if not (is_proved and is_present and is_ours and is_bound):
             raise self._wrong()
         server_signature = hmac.digest(credential.server_key, message, self._hash)
         return Proved(Principal("User", self._name), b"v=" + base64.b64encode(server_signature))

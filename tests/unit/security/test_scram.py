@@ -137,3 +137,20 @@ def test_no_secret_is_in_what_is_printed():
     credential = known(("bob", "secret")).of(SCRAM_SHA_256)["bob"]
     assert repr(credential.stored_key) not in repr(credential)
     assert repr(credential.server_key) not in repr(credential)
+
+
+@pytest.mark.parametrize("after", [(), (("bob", "other"),)], ids=["deleted", "another password"])
+def test_who_is_no_longer_known_at_the_last_step_is_refused(after):
+    """Else a proof that was begun before outlives the user's deletion."""
+    before, later = known(("bob", "secret")), known(*after)
+    now = [before]
+    client = Client(Credentials(SCRAM_SHA_256, "bob", "secret"), bytes(range(24)))
+    broker = Scram(
+        SCRAM_SHA_256,
+        lambda name: now[0].find(SCRAM_SHA_256, name, SECRET, NO_KEY),
+        bytes(NONCE_BYTES),
+    )
+    proof = client.next(broker.step(client.first()))
+    now[0] = later
+    with pytest.raises(AuthenticationRefused, match="invalid credentials"):
+        broker.step(proof)
