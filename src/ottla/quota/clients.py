@@ -65,7 +65,8 @@ class Kind(Generic[M]):
         self._meters_max = meters_max
         self._meters: dict[Sharers, M] = {}
         self._shared: dict[float, M] = {}
-        """Use: by bound, for those for whom there is no room."""
+        """Use: by bound, for those for whom there is no room. As many as there are quotas at most,
+        until ``make_room``."""
         self._swept_ms = 0
 
     def __len__(self) -> int:
@@ -78,7 +79,7 @@ class Kind(Generic[M]):
             if len(self._meters) >= self._meters_max:
                 meter = self._shared.get(bound)
                 if meter is None:
-                    self._shared = {bound: (meter := self._make(bound, now_ms))}
+                    meter = self._shared[bound] = self._make(bound, now_ms)
                 return meter
             meter = self._meters[tags] = self._make(bound, now_ms)
         meter.bound = bound
@@ -96,6 +97,9 @@ class Kind(Generic[M]):
         self._swept_ms = now_ms
         self._meters = {
             tags: meter for tags, meter in self._meters.items() if not meter.is_idle(now_ms)
+        }
+        self._shared = {
+            bound: meter for bound, meter in self._shared.items() if not meter.is_idle(now_ms)
         }
         return True
 

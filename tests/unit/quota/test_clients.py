@@ -107,6 +107,18 @@ def test_a_crowd_of_names_shares_one_meter_and_idle_ones_make_room():
     assert quotas.of(ANN, b"0", gone).produce is not meters[0]
 
 
+def test_who_shares_a_meter_gets_no_new_one_when_others_come_with_another_bound():
+    """Names of two bounds in turn had a fresh burst each time: no quota at all."""
+    quotas = ClientQuotas(Windows(), Windows(), lambda meters: meters, 1)
+    quotas.change(QuotaEntity(client_id=DEFAULT), {PRODUCE: 100.0})
+    quotas.change(QuotaEntity(BOB.name), {PRODUCE: 50.0})
+    quotas.of(ANN, b"first", NOW).produce.charge(1, NOW)
+    shared = quotas.of(ANN, b"second", NOW).produce
+    assert shared.charge(2_000, NOW) > 0
+    assert quotas.of(BOB, b"", NOW).produce is not shared
+    assert quotas.of(ANN, b"third", NOW).produce is shared
+
+
 def test_names_take_no_memory_without_end():
     quotas = made(QuotaEntity(client_id=DEFAULT), meters_max=100)
     for n in range(1000):
