@@ -80,8 +80,8 @@ class Listener:
         """Use: keys only, in the order of arrival, so that a simulation is repeatable."""
         self._per_host: Counter[str] = Counter()
         """Use: of clients only."""
-        self._of_nodes_count = 0
-        """Use: how many of the connections come from nodes."""
+        self._of_nodes: dict[Connection, None] = {}
+        """Use: keys only, those of the connections that come from nodes, or say so."""
         self._held_count = 0
         self.arrive: Callable[[str], int] | None = None
         """Use: takes the address of each new client; returns for how many ms to hold it, without
@@ -177,7 +177,7 @@ class Listener:
     def _accept(
         self, open_dispatch: OpenDispatch, cover: Cover | None = None, name: str = ""
     ) -> asyncio.BaseProtocol:
-        count, room = len(self._connections) - self._of_nodes_count, self._room()
+        count, room = len(self._connections) - len(self._of_nodes), self._room()
         if room is not None and count >= room:
             logger.warning("refusing a connection: %d are open, logs need the other files", count)
             return _Refused()
@@ -188,11 +188,25 @@ class Listener:
         return connection if cover is None else cover(connection)
 
     def _accept_node(self, open_dispatch: OpenDispatch) -> asyncio.BaseProtocol:
-        if self._of_nodes_count >= OF_NODES_MAX:
-            logger.warning("refusing a node's connection: %d are open", self._of_nodes_count)
+        if len(self._of_nodes) >= OF_NODES_MAX and not self._cut_off_a_stranger():
+            logger.warning("refusing a node's connection: %d are open", len(self._of_nodes))
             return _Refused()
-        self._of_nodes_count += 1
-        return self._connection(open_dispatch, _made_by_node, self._lost_of_node)
+        connection = self._connection(open_dispatch, _made_by_node, self._lost_of_node)
+        self._of_nodes[connection] = None
+        return connection
+
+    def _cut_off_a_stranger(self) -> bool:
+        """Make room among the nodes' connections: the oldest that has not shown who it is goes.
+
+        A node does that in some ms. So who connects and says nothing does not keep nodes out.
+        """
+        for connection in self._of_nodes:
+            if connection.patience.let_in_by is not None:
+                logger.debug("cutting off %s: nodes need its place", connection.peer.host)
+                del self._of_nodes[connection]
+                connection.abort()
+                return True
+        return False
 
     def _connection(
         self,
@@ -264,7 +278,7 @@ class Listener:
         self._forget(connection)
 
     def _lost_of_node(self, connection: Connection) -> None:
-        self._of_nodes_count -= 1
+        self._of_nodes.pop(connection, None)
         self._forget(connection)
 
     def _forget(self, connection: Connection) -> None:

@@ -9,7 +9,7 @@ from ottla.env.clock import ManualClock
 from ottla.env.memory_net import MemoryNetwork
 from ottla.network.frame import ReceiveBudget
 from ottla.network.limits import Limits
-from ottla.network.listener import Listener
+from ottla.network.listener import OF_NODES_MAX, Listener
 
 
 async def test_the_connection_beyond_the_limit_is_closed_at_once(serve, frame, until, settle):
@@ -67,6 +67,44 @@ async def test_one_host_cannot_take_all_connections(serve, wires, until, settle)
         client.transport.close()
     await settle()
     assert not served.listener._per_host
+
+
+async def test_strangers_at_the_nodes_door_do_not_keep_nodes_out(
+    serve, frame, wires, until, settle
+):
+    """512 connections that say nothing filled it, for 10 s each, as often as somebody liked."""
+    served = await serve()
+
+    def open_dispatch(peer, entrance):
+        entrance.confine(frame_bytes_min=8, frame_bytes_max=4096, seconds=10)
+
+        def let_in(view):
+            entrance.let_in(served.script.dispatch)
+            return served.script.dispatch(view)
+
+        return let_in
+
+    host, port = await served.listener.start(
+        host="127.0.0.1", port=0, open_dispatch=open_dispatch, is_for_nodes=True
+    )
+
+    async def connect():
+        client = wires.Client()
+        await served.net.connect(lambda: client, host=host, port=port)
+        await settle(3)
+        return client
+
+    node = await connect()
+    node.send(frame(1))
+    await settle()
+    strangers = [await connect() for _ in range(OF_NODES_MAX)]
+    another = await connect()
+    another.send(frame(2))
+    await settle()
+    assert (node.numbers, another.numbers) == ([1], [2])
+    await until(lambda: sum(one.is_lost for one in strangers) == 2)
+    assert strangers[0].is_lost
+    assert len(served.listener._of_nodes) == OF_NODES_MAX
 
 
 async def test_who_connects_above_the_rate_waits_and_is_served(serve, frame, until, settle):
