@@ -16,6 +16,8 @@ from itertools import count
 
 from ottla.env.clock import Clock, Timer
 
+WALL_MS_MAX = 253_402_300_799_999
+"""The last moment of the year 9999."""
 ROUNDS_MAX = 1_000
 """How often a jump looks for timers that are due at its end: each may set others."""
 
@@ -96,13 +98,13 @@ class JumpingClock:
             timer.cancel()
 
     async def jump(self, seconds: float) -> None:
-        """Move on by ``seconds`` (>= 0), and ring what becomes due.
+        """Move on by ``seconds`` (>= 0, to the year 9999), and ring what becomes due.
 
         Returns when all that is rung, and the work that it began has settled. Raises what a
         callback raises.
         """
-        if seconds < 0:
-            raise ValueError(f"a clock cannot go back: {seconds}")
+        if not 0 <= seconds * 1000 <= WALL_MS_MAX - self.wall_ms():
+            raise ValueError(f"a clock cannot go back, nor beyond the year 9999: {seconds:g} s")
         end = self._skipped + seconds
         for timer in self._due(seconds):
             self._skipped = min(max(timer.due - self._clock.monotonic(), self._skipped), end)

@@ -11,6 +11,7 @@ import asyncio
 import atexit
 import warnings
 from collections.abc import Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
 from ottla.testing.cluster import Cluster, seconds_of
@@ -33,11 +34,11 @@ class TestClock:
         """Let the broker's time jump by ``"7d"``, ``"1h30m"`` or seconds, as after a sleep.
 
         Retention, sessions of groups, transactions and expiries that become due happen before this
-        returns. Raises ValueError for a negative span.
+        returns. Raises ValueError for a negative span, and beyond the year 9999.
         """
         seconds = seconds_of(span)
-        if seconds < 0:
-            raise ValueError(f"a clock cannot go back: {span}")
+        if not 0 <= seconds < inf:
+            raise ValueError(f"a clock cannot go back, nor to the end of time: {span}")
         self._broker.ask("jump", seconds=seconds)
 
     def wall_ms(self) -> int:

@@ -69,7 +69,7 @@ class InThread:
     def stop(self) -> None:
         """Stop broker and thread."""
         server, self._server = self._server, None
-        if server is not None:
+        if server is not None and not self._thread.is_elsewhere:
             self._thread.run(server.stop, timeout_seconds=STOP_SECONDS)
             self._thread.stop()
 
@@ -78,6 +78,8 @@ class InThread:
         server = self._server
         if server is None:
             raise BrokerFailed("the broker is not running")
+        if self._thread.is_elsewhere:
+            raise BrokerFailed("the broker runs in the process of which this one is a fork")
         return self._thread.run(lambda: server.do({"do": do, **details}))
 
     def log(self) -> str:

@@ -7,11 +7,14 @@ does nothing: ``intercept`` asks for each request and acts.
 
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import NamedTuple
 
 from ottla.env.rng import Rng
+from ottla.errors import ErrorCode
 
 _MILLION = 1_000_000
+_CODES = frozenset(code.value for code in ErrorCode)
 
 
 class Action(Enum):
@@ -55,6 +58,30 @@ class Rule:
     """How many are struck from there on; None: all."""
     rate: float | None = None
     """The probability with which each of those is struck; None: certain."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a fault that means nothing: a test would wait for it in vain."""
+        counts: dict[str, object] = {"nth": self.nth, "times": self.times}
+        for name, count in counts.items():
+            if count is not None and (not isinstance(count, int) or count < 1):
+                raise ValueError(f"{name}={count!r}: expected 1 or more")
+        if self.rate is not None and not 0 <= self.rate <= 1:
+            raise ValueError(f"rate={self.rate!r}: expected a probability, from 0 to 1")
+        if self.action is Action.DELAY and not 0 < self.seconds < inf:
+            raise ValueError(f"a delay of {self.seconds} s: expected more than 0")
+        if self.action is Action.ERROR and (self.code not in _CODES or self.code == 0):
+            raise ValueError(f"{self.code} is no error code of Kafka's")
+        texts: dict[str, object] = {
+            "topic": self.topic,
+            "client_id": self.client_id,
+            "group": self.group,
+        }
+        for name, text in texts.items():
+            if text is not None and not isinstance(text, str):
+                raise ValueError(f"{name}={text!r}: expected a text")
+        number: object = self.partition
+        if number is not None and (not isinstance(number, int) or number < 0):
+            raise ValueError(f"partition={number!r}: expected a number from 0 on")
 
     def matches(self, facts: Facts) -> bool:
         """Whether the rule is about this request."""

@@ -258,3 +258,41 @@ def test_the_container_has_the_methods_of_testcontainers():
     kafka.stop()
     with pytest.raises(BrokerFailed):
         KafkaContainer().get_bootstrap_server()
+
+
+@pytest.mark.parametrize("span", [-1, float("nan"), float("inf"), 1e300, "100000000d"])
+def test_a_jump_that_no_clock_makes_leaves_the_broker_as_it_was(broker, span):
+    topic = broker.create_topic()
+    with pytest.raises((ValueError, BrokerFailed)):
+        broker.clock.advance(span)
+    broker.produce(topic, "x")
+    assert len(broker.records(topic)) == 1
+
+
+def test_the_child_of_a_fork_leaves_its_parents_broker_alone():
+    code = """
+import os, sys
+from ottla.testing import Broker
+from ottla.testing.hosts import BrokerFailed
+broker = Broker().start()
+topic = broker.create_topic()
+broker.faults.drop("Produce", client_id="nobody")
+child = os.fork()
+if child == 0:
+    try:
+        broker.last_requests()
+    except BrokerFailed as error:
+        print(error, flush=True)
+    sys.exit(0)  # With what is registered for the end of the program.
+assert os.waitpid(child, 0)[1] == 0
+broker.produce(topic, "x")
+print(len(broker.records(topic)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, timeout=30, text=True
+    )
+    assert done.stdout.splitlines() == [
+        "the broker runs in the process of which this one is a fork",
+        "1",
+    ]
+    assert done.stderr == ""

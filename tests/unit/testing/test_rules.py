@@ -93,3 +93,30 @@ def test_several_rules_may_strike_one_request():
     rules, _ = rules_of(delay, error())
     assert rules.strike(facts()) == [delay, error()]
     assert rules.strike(facts()) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"nth": 0},
+        {"nth": 1.5},
+        {"times": 0},
+        {"times": "2"},
+        {"rate": -0.1},
+        {"rate": 1.1},
+        {"rate": float("nan")},
+        {"topic": 5},
+        {"client_id": b"a"},
+        {"partition": "0"},
+        {"partition": -1},
+        {"code": 0},
+        {"code": 9999},
+        {"action": Action.DELAY, "seconds": 0.0},
+        {"action": Action.DELAY, "seconds": float("nan")},
+        {"action": Action.DELAY, "seconds": float("inf")},
+    ],
+)
+def test_a_rule_that_can_never_strike_is_refused(wrong):
+    given = {"action": Action.ERROR, "api_key": 0, "code": 6, **wrong}
+    with pytest.raises(ValueError, match=r"expected|no error code"):
+        Rule(**given)
