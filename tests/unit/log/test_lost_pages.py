@@ -13,6 +13,7 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import KafkaError
 from ottla.ids import TopicId, TopicPartition
+from ottla.log.append import AppendOrigin
 from ottla.log.files.faults import SyncFailed
 
 SEEDS = range(8)
@@ -244,3 +245,26 @@ def release_locks(disk):
     """Do what the end of a process does."""
     for name in disk.list_directory("/data"):
         disk.open(f"/data/{name}/.lock", create=True)._inode.locked = False
+
+
+@pytest.mark.parametrize("has_next", [False, True])
+def test_what_a_refused_write_left_is_cut_though_its_segment_was_rolled(
+    place, open_partition, batch, has_next
+):
+    # World lead1127.79: a full disk took a part of a batch; it was cut off, and the segment rolled,
+    # but a power cut came before either was durable. All records before had been.
+    disk, directory = place
+    log = open_partition(disk, directory)
+    log.append(batch(2), leader_epoch=0, origin=AppendOrigin.CLIENT)
+    log.flush()
+    first = log.segments.active
+    whole = first.size_bytes
+    log.roll()
+    if has_next:
+        log.append(batch(1), leader_epoch=0, origin=AppendOrigin.CLIENT)
+    first.file.truncate(whole)
+    first.file.write_at(whole, bytes(range(1, 137)))
+    found = open_partition(disk, directory, recovery_point=2)
+    found.check()
+    assert found.log_end_offset == 2
+    assert found.segments[0].size_bytes == whole
