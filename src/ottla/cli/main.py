@@ -123,8 +123,14 @@ def _parse(arguments: list[str]) -> "Namespace":
     typed = arguments[0]
     if typed not in COMMANDS and not typed.startswith("-"):
         parser.error(_unknown(typed))
-    for name in (typed,) if typed in COMMANDS else COMMANDS:
-        import_module(COMMANDS[name]).register(commands)
+    if typed in ("-h", "--help"):
+        from ottla.cli.about import ABOUT
+
+        for name, about in ABOUT.items():
+            commands.add_parser(name, help=about)
+    else:
+        for name in (typed,) if typed in COMMANDS else COMMANDS:
+            import_module(COMMANDS[name]).register(commands)
     if typed == "cat":
         from ottla.cli.cat import spread
 
