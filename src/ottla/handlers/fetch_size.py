@@ -23,11 +23,12 @@ def answer_bytes(version: int, fetched: Sequence[FetchedPartition]) -> int:
 
     Partitions of a topic stand together.
     """
-    if len(fetched) != 1 or version < FLEXIBLE_SINCE or fetched[0].aborted:
+    if len(fetched) != 1 or version < FLEXIBLE_SINCE or (only := fetched[0]).aborted:
         return _of_many(version, fetched)
-    only, size = fetched[0], _OF_ONE[version]  # The usual answer, faster.
+    size = _OF_ONE[version]  # The usual answer, faster.
     if version < TOPIC_IDS_SINCE:
-        name_bytes = len(only.topic_partition.topic.encode())
+        name = only.topic_partition.topic
+        name_bytes = len(name) if name.isascii() else len(name.encode())
         size += name_bytes + (name_bytes > _ONE_BYTE_MAX)
     region = only.region
     if region is None:

@@ -9,7 +9,7 @@ Source: ADR 30.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ottla.handlers.client import Client
 from ottla.pending import Pending
@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from ottla.replication.fetch import FetchedPartition
 
 Value = TypeVar("Value")
+
+
+class Asked(Protocol):
+    """What is known of a request besides its body: a ``call.Call``."""
+
+    @property
+    def api_version(self) -> int:
+        """The version of the request."""
+
+    @property
+    def client(self) -> Client:
+        """Who asks."""
 
 
 class Passage:
@@ -32,6 +44,8 @@ class Passage:
 
     fetch_bytes_max: int | None = None
     """The most bytes that a Fetch may read; None: it may read any number."""
+    counts_answer = True
+    """False: ``answered`` and ``left`` count nothing for it, so the router need not call them."""
 
     def answered(self, *, has_answer: bool = True) -> int:
         """Note that the answer is ready; return its throttle time in ms, 0 for none.
@@ -51,15 +65,13 @@ class Passage:
     def goes_on(self) -> None:
         """Note that the loop works on this request again. Harmless when it does already."""
 
-    def fetch_wait_ms(
-        self, client: Client, version: int, fetched: Sequence[FetchedPartition]
-    ) -> int:
+    def fetch_wait_ms(self, call: Asked, fetched: Sequence[FetchedPartition]) -> int:
         """Return 0 if a Fetch may be answered with ``fetched``.
 
         Else it must be answered without records, and this is the throttle time to tell, in ms; the
-        connection is muted for it. Asked once. ``version``: of the request.
+        connection is muted for it. Asked once.
         """
-        del client, version, fetched
+        del call, fetched
         return 0
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:

@@ -10,13 +10,12 @@ Source: KIP-13, KIP-124, KIP-219, KIP-599; the answers of a live Kafka 4.3.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.client import Client
 from ottla.handlers.fetch_size import answer_bytes
-from ottla.handlers.gate import Passage
+from ottla.handlers.gate import Asked, Passage
 from ottla.ids import NODE_KIND, Principal, QuotaEntity
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.quota.clients import ClientQuotas, Meters
@@ -39,33 +38,42 @@ _MUTATIONS = frozenset(
 class _FetchCounted(Passage):
     """Any Fetch of a client with a quota of bytes but none of time. It keeps nothing of one."""
 
-    __slots__ = ("_meter", "_now", "fetch_bytes_max")
+    __slots__ = ("_meter", "_now", "counts_answer", "fetch_bytes_max")
 
     def __init__(self, clock: Clock, meters: Meters) -> None:
         assert meters.fetch is not None, "that is what it counts"
         self._now = clock.monotonic
         self._meter = meters.fetch
+        self.counts_answer = False  # Here, where it is found faster than in the class.
         self.fetch_bytes_max = meters.fetch_bytes_max
 
-    def fetch_wait_ms(
-        self, client: Client, version: int, fetched: Sequence[FetchedPartition]
-    ) -> int:
+    def fetch_wait_ms(self, call: Asked, fetched: Sequence[FetchedPartition]) -> int:
         """Charge the bytes of a Fetch; take them back, and mute, if it has to wait."""
-        now_ms, size_bytes = int(self._now() * 1000), answer_bytes(version, fetched)
-        throttle_ms = self._meter.charge(size_bytes, now_ms)
+        now_ms, size_bytes = self._now() * 1000, answer_bytes(call.api_version, fetched)
+        meter = self._meter
+        if now_ms < meter.until_ms and size_bytes <= meter.room:  # As ``Meter.takes``, faster.
+            meter.room -= size_bytes
+            meter.amount += size_bytes
+            meter.last_ms = now_ms
+            return 0
+        throttle_ms = meter.charge(size_bytes, int(now_ms))
         if throttle_ms:
-            self._meter.note(-size_bytes, now_ms)
-            _mute(client, throttle_ms)
+            meter.note(-size_bytes, int(now_ms))
+            _mute(call.client, throttle_ms)
         return throttle_ms
 
 
-class _Held(NamedTuple):
-    """What holds for one client."""
+class _Held:
+    """What holds for one client, as the gate asks for it."""
 
-    meters: Meters
-    fetch: _FetchCounted | None
-    """None: bytes of answers do not count, or time does, too."""
-    is_timed: bool
+    __slots__ = ("fetch", "is_timed", "meters", "produce")
+
+    def __init__(self, meters: Meters, clock: Clock) -> None:
+        self.meters = meters
+        self.is_timed = meters.request is not None
+        self.produce = meters.produce
+        self.fetch = None if meters.fetch is None or self.is_timed else _FetchCounted(clock, meters)
+        """None: bytes of answers do not count, or time does, too."""
 
 
 class Quotas:
@@ -75,6 +83,8 @@ class Quotas:
         self._clients = ClientQuotas(windows, controller_windows, self._held)
         self._found = self._clients.found
         self._clock = clock
+        self._now = clock.monotonic
+        self._asks_client_id = self._clients.asks_client_id
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -83,6 +93,7 @@ class Quotas:
         """Set the quotas of some entities; an empty mapping removes them."""
         for entity, values in changes:
             self._clients.change(entity, values)
+        self._asks_client_id = self._clients.asks_client_id
 
     def _look_up(self, principal: Principal, name: bytes) -> _Held | None:
         if principal.kind == NODE_KIND:
@@ -90,40 +101,38 @@ class Quotas:
         return self._clients.of(principal, name, int(self._clock.monotonic() * 1000))
 
     def _held(self, meters: Meters) -> _Held:
-        if meters.request is not None:
-            return _Held(meters, None, is_timed=True)
-        fetch = None if meters.fetch is None else _FetchCounted(self._clock, meters)
-        return _Held(meters, fetch, is_timed=False)
+        return _Held(meters, self._clock)
 
     def admit(
         self, key: int, frame: memoryview, client: Client, client_id_bytes: int
     ) -> Passage | None:
         """Let a request in; see ``gate.Admit``. No quota holds for nodes of the cluster."""
-        position = _CLIENT_ID_AT + client_id_bytes
-        name = frame[_CLIENT_ID_AT:position].tobytes()  # Empty, too, if the length is that of null.
+        position = _CLIENT_ID_AT if client_id_bytes < 0 else _CLIENT_ID_AT + client_id_bytes
+        name = frame[_CLIENT_ID_AT:position].tobytes() if self._asks_client_id else b""
         try:
             held = self._found[client.principal, name]
         except KeyError:
             held = self._look_up(client.principal, name)
         if held is None:
             return None
-        if key == _FETCH and not held.is_timed:
-            return held.fetch
-        meters, now, throttle_ms = held.meters, self._clock.monotonic(), 0
+        if key == _FETCH and ((fetch := held.fetch) is not None or not held.is_timed):
+            return fetch
+        now, throttle_ms = self._now(), 0
         if key == _PRODUCE:
-            if meters.produce is not None:
+            meter = held.produce
+            if meter is not None:
                 # Behind the header of a flexible version stands an empty set of tags.
-                position = max(position, _CLIENT_ID_AT)
                 body_bytes = len(frame) - position - (frame[_VERSION_AT] >= _PRODUCE_FLEXIBLE_SINCE)
-                throttle_ms = meters.produce.charge(body_bytes, int(now * 1000))
-                if throttle_ms:
-                    _mute(client, throttle_ms)
+                if not meter.takes(body_bytes, now * 1000):
+                    throttle_ms = meter.charge(body_bytes, int(now * 1000))
+                    if throttle_ms:
+                        _mute(client, throttle_ms)
             is_counted = throttle_ms > 0
         else:
-            is_counted = meters.mutation is not None and key in _MUTATIONS
-        if not is_counted and meters.request is None:
+            is_counted = key in _MUTATIONS and held.meters.mutation is not None
+        if not is_counted and not held.is_timed:
             return None
-        return _Counted(self._clock, client, meters, key=key, throttle_ms=throttle_ms, now=now)
+        return _Counted(self._clock, client, held.meters, key=key, throttle_ms=throttle_ms, now=now)
 
 
 class _Counted(Passage):
@@ -209,15 +218,13 @@ class _Counted(Passage):
             now = self._clock.monotonic()
             meter.note((self._spent_seconds + now - since) * _PERCENT, int(now * 1000))
 
-    def fetch_wait_ms(
-        self, client: Client, version: int, fetched: Sequence[FetchedPartition]
-    ) -> int:
+    def fetch_wait_ms(self, call: Asked, fetched: Sequence[FetchedPartition]) -> int:
         """Charge the bytes of a Fetch and its time; take the bytes back if it has to wait."""
         now = self._clock.monotonic()
         now_ms, throttle_ms = int(now * 1000), self._charge_time(now, is_checked=True)
         fetch = self._meters.fetch
         if fetch is not None:
-            size_bytes = answer_bytes(version, fetched)
+            size_bytes = answer_bytes(call.api_version, fetched)
             fetch_ms = fetch.charge(size_bytes, now_ms)
             if fetch_ms or throttle_ms:
                 throttle_ms = max(throttle_ms, fetch_ms)

@@ -398,10 +398,12 @@ def _leave_direct(
 
 def _leave(call: Call, message: Message, correlation_id: int, route: Route) -> Answer:
     """Pass a response through the gate, and frame it."""
+    passage = call.passage
+    if passage is None or not passage.counts_answer:
+        return _encode(message, correlation_id, route)
     leave(call, message)
     answer = _encode(message, correlation_id, route)
-    if call.passage is not None:
-        call.passage.left()
+    passage.left()
     return answer
 
 

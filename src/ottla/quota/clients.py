@@ -128,6 +128,8 @@ class ClientQuotas(Generic[Kept]):
         self.found: dict[tuple[Principal, bytes], Kept | None] = {}
         """Use: by principal and client id, what ``of`` has returned; asked first by the caller.
         Cleared when a quota changes and when meters are forgotten."""
+        self.asks_client_id = False
+        """Whether a quota of some client ids is in force. If not, ``of`` may be asked with none."""
 
     def __len__(self) -> int:
         """Return for how many entities there are quotas."""
@@ -139,6 +141,7 @@ class ClientQuotas(Generic[Kept]):
             self._quotas[entity] = values
         else:
             self._quotas.pop(entity, None)
+        self.asks_client_id = any(one.client_id is not None for one in self._quotas)
         self.found.clear()
 
     def of(self, principal: Principal, client_id: bytes, now_ms: int) -> Kept | None:

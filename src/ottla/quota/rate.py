@@ -100,19 +100,19 @@ class Meter:
     call neither sums nor divides. The result is always the exact one.
     """
 
-    __slots__ = ("_amount", "_bound", "_cap_ms", "_last_ms", "_rate", "_room", "_until_ms", "_wins")
+    __slots__ = ("_bound", "_cap_ms", "_rate", "_wins", "amount", "last_ms", "room", "until_ms")
 
     def __init__(self, bound: float, windows: Windows, cap_ms: int | None = None) -> None:
         self._rate = Rate(windows)
         self._wins = windows
         self._bound = bound
         self._cap_ms = cap_ms
-        self._amount = 0.0
-        """Use: charged, but not yet in the sample. Invariant: 0 when ``_last_ms`` is 0."""
-        self._last_ms = 0
-        """Use: when ``_amount`` was last charged; 0: it is in the sample."""
-        self._room = 0.0
-        self._until_ms = 0
+        self.amount = 0.0
+        """Use: charged, but not yet in the sample. Invariant: 0 when ``last_ms`` is 0."""
+        self.last_ms = 0.0
+        """Use: when ``amount`` was last charged; 0: it is in the sample."""
+        self.room = 0.0
+        self.until_ms = 0
 
     @property
     def bound(self) -> float:
@@ -125,12 +125,22 @@ class Meter:
             self._settle()
             self._bound = bound
 
+    def takes(self, amount: float, now_ms: float) -> bool:
+        """Record ``amount`` (not negative) if it surely needs no wait; else do nothing.
+
+        What most requests ask, and nothing else. ``now_ms`` may have fractions. Where every Fetch
+        is counted the same is done without a call (``handlers.quotas``).
+        """
+        if now_ms < self.until_ms and amount <= self.room:
+            self.room -= amount
+            self.amount += amount
+            self.last_ms = now_ms
+            return True
+        return False
+
     def charge(self, amount: float, now_ms: int) -> int:
         """Record ``amount`` (not negative); return for how many ms to wait, 0: not at all."""
-        if now_ms < self._until_ms and amount <= self._room:
-            self._room -= amount
-            self._amount += amount
-            self._last_ms = now_ms
+        if self.takes(amount, now_ms):
             return 0
         self._settle()
         self._rate.record(amount, now_ms)
@@ -138,8 +148,7 @@ class Meter:
 
     def note(self, amount: float, now_ms: int) -> None:
         """Record ``amount``, and ask for no wait; a negative amount takes back."""
-        if now_ms < self._until_ms and 0 <= amount <= self._room:
-            self.charge(amount, now_ms)
+        if amount >= 0 and self.takes(amount, now_ms):
             return
         self._settle()
         self._rate.record(amount, now_ms)
@@ -154,17 +163,17 @@ class Meter:
         rate = total / (elapsed_ms / 1000)
         if rate > self._bound:
             return bounded_ms((rate - self._bound) / self._bound * elapsed_ms, self._cap_ms)
-        self._room = self._bound * self._wins.burst_seconds - total
-        self._until_ms = self._rate.current(now_ms).start_ms + self._wins.window_ms
+        self.room = self._bound * self._wins.burst_seconds - total
+        self.until_ms = self._rate.current(now_ms).start_ms + self._wins.window_ms
         return 0
 
     def _settle(self) -> None:
         """Put into the sample what was charged without it."""
-        if self._until_ms:
-            self._until_ms = 0
-            if self._last_ms:  # Also if nothing was charged then: the sample lives on.
-                self._rate.record(self._amount, self._last_ms)
-                self._amount, self._last_ms = 0.0, 0
+        if self.until_ms:
+            self.until_ms = 0
+            if self.last_ms:  # Also if nothing was charged then: the sample lives on.
+                self._rate.record(self.amount, int(self.last_ms))
+                self.amount, self.last_ms = 0.0, 0.0
 
     def is_idle(self, now_ms: int) -> bool:
         """Whether a new meter would say the same from now on."""

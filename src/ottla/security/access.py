@@ -35,7 +35,7 @@ class Access:
 
     __slots__ = (
         *("__weakref__", "_authorizer", "_characters", "_decisions", "_epoch", "_hear"),
-        *("host", "principal"),
+        *("_readable", "_writable", "host", "principal"),
     )
 
     def __init__(self, authorizer: Authorizer, principal: Principal, host: str, hear: Hear) -> None:
@@ -48,6 +48,10 @@ class Access:
         """Use: of the names in ``_decisions``."""
         self._epoch = authorizer.epoch
         """Invariant: all of ``_decisions`` were made by the ACLs of this epoch."""
+        self._readable: set[str] = set()
+        self._writable: set[str] = set()
+        """Use: topics of which nobody has to hear that they may be read, or written to. Invariant:
+        by the ACLs of ``_epoch``; there is a decision for each."""
 
     def may(
         self, operation: Operation, kind: ResourceType, name: str, *, quiet: bool = False
@@ -76,6 +80,8 @@ class Access:
     def _forget(self) -> None:
         self._decisions.clear()
         self._characters = 0
+        self._readable.clear()
+        self._writable.clear()
         self._epoch = self._authorizer.epoch
 
     @property
@@ -84,8 +90,13 @@ class Access:
         return self._authorizer.epoch
 
     def may_fetch(self, topic: str) -> bool:
-        """Tell whether a consumer may read a topic."""
-        return self.may(Operation.READ, _TOPIC, topic)
+        """Tell whether a consumer may read a topic. Asked by each Fetch without a session."""
+        if topic in self._readable and self._epoch == self._authorizer.epoch:
+            return True
+        allowed = self.may(Operation.READ, _TOPIC, topic)
+        if allowed and not self._authorizer.tells_allowed:
+            self._readable.add(topic)
+        return allowed
 
     def may_replicate(self) -> bool:
         """Tell whether this is a broker, which may read all topics."""
@@ -99,7 +110,12 @@ class Access:
 
     def may_write(self, topic: str) -> bool:
         """Tell whether records may be written to a topic; a denial stays quiet."""
-        return self.may(Operation.WRITE, _TOPIC, topic, quiet=True)
+        if topic in self._writable and self._epoch == self._authorizer.epoch:
+            return True
+        allowed = self.may(Operation.WRITE, _TOPIC, topic, quiet=True)
+        if allowed and not self._authorizer.tells_allowed:
+            self._writable.add(topic)
+        return allowed
 
     def may_read(self, topic: str) -> bool:
         """Tell whether a topic may be read; a denial stays quiet."""

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.env.clock import ManualClock
 from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.call import Call
 from ottla.handlers.client import Client
 from ottla.handlers.gate import Timed
 from ottla.handlers.quotas import Quotas
@@ -67,6 +68,11 @@ def admit(quotas, client):
     return admit
 
 
+@pytest.fixture
+def call(client):
+    return Call(12, "app", client)
+
+
 def limit(quotas, **values):
     quotas.change([(QuotaEntity("ann"), {key: float(v) for key, v in values.items()})])
 
@@ -79,6 +85,26 @@ def test_who_has_no_quota_is_not_counted(quotas, admit):
     quotas.change([(QuotaEntity("ann"), {})])
     assert admit(PRODUCE, body=10**6) is None
     assert len(quotas) == 1
+
+
+def test_client_ids_count_from_the_moment_on_that_a_quota_names_one(quotas, admit):
+    limit(quotas, producer_byte_rate=1e9)
+    for number in range(50):
+        assert admit(PRODUCE, body=10, client_id=f"app-{number}") is None
+    assert len(quotas._found) == 1, "no client id matters, so none is remembered"
+    quotas.change([(QuotaEntity("ann", "app-7"), {"producer_byte_rate": 1.0})])
+    assert admit(PRODUCE, body=1000, client_id="app-8") is None
+    assert admit(PRODUCE, body=1000, client_id="app-7") is not None
+    quotas.change([(QuotaEntity("ann", "app-7"), {})])
+    assert admit(PRODUCE, body=1000, client_id="app-7") is None
+
+
+def test_fetches_that_fit_are_all_counted(quotas, admit, call, clock):
+    limit(quotas, consumer_byte_rate=BOUND)
+    for _ in range(52):
+        assert admit(FETCH, 12).fetch_wait_ms(call, answer_of(10_000)) == 0
+        clock.advance(0.0301)
+    assert admit(FETCH, 12).fetch_wait_ms(call, answer_of(10_000)) > 0
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 13])
@@ -112,33 +138,33 @@ def test_others_than_produce_pass_a_producers_quota(quotas, admit):
     assert admit(FETCH, body=10**6, version=12) is None
 
 
-def test_a_fetch_that_is_over_counts_nothing(quotas, admit, client, clock, line):
+def test_a_fetch_that_is_over_counts_nothing(quotas, admit, call, clock, line):
     limit(quotas, consumer_byte_rate=BOUND)
     first = admit(FETCH, 12)
     assert first.fetch_bytes_max == 500_000
-    assert first.fetch_wait_ms(client, 12, answer_of(200_000)) == 0
+    assert first.fetch_wait_ms(call, answer_of(200_000)) == 0
     assert first.answered() == 0
     clock.advance(0.004)
     second = admit(FETCH, 12)
-    wait_ms = second.fetch_wait_ms(client, 12, answer_of(400_000))
+    wait_ms = second.fetch_wait_ms(call, answer_of(400_000))
     assert wait_ms == pytest.approx(1996, abs=5)
     assert line.mutes == [wait_ms]
     assert second.answered() == 0, "the handler tells it"
     third = admit(FETCH, 12)
-    assert third.fetch_wait_ms(client, 12, answer_of(300_000)) == 0
+    assert third.fetch_wait_ms(call, answer_of(300_000)) == 0
 
 
 def test_a_fetch_that_takes_too_much_time_waits_and_counts_no_bytes(
-    quotas, admit, client, clock, line
+    quotas, admit, call, clock, line
 ):
     limit(quotas, consumer_byte_rate=BOUND, request_percentage=1)
     slow = admit(FETCH, 12)
     clock.advance(0.5)
-    assert slow.fetch_wait_ms(client, 12, answer_of(400_000)) == 1000
+    assert slow.fetch_wait_ms(call, answer_of(400_000)) == 1000
     assert slow.answered() == 1000, "for both, told and muted once"
     assert line.mutes == [1000]
     clock.advance(60)
-    assert admit(FETCH, 12).fetch_wait_ms(client, 12, answer_of(490_000)) == 0
+    assert admit(FETCH, 12).fetch_wait_ms(call, answer_of(490_000)) == 0
 
 
 def test_the_larger_throttle_time_is_told_once(quotas, admit, clock, line):

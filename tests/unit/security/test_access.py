@@ -38,6 +38,32 @@ def test_a_question_is_decided_once():
     assert authorizer.count == 2
 
 
+def test_topics_that_are_read_and_written_often_are_decided_as_the_others():
+    authorizer, heard = Authorizer(), []
+    authorizer.add(allow("t"))
+    access = access_of(authorizer, heard)
+    for _ in range(3):
+        assert access.may_write("t")
+        assert not access.may_fetch("t")
+    read = allow("t", Operation.READ)
+    authorizer.add(read)
+    assert all(access.may_fetch("t") for _ in range(3))
+    assert not access.may_fetch("u")
+    authorizer.remove(read)
+    assert not access.may_fetch("t")
+    assert access.may_write("t")
+    assert len(heard) == 5, "each denial of a Fetch"
+
+
+def test_each_allowed_topic_is_heard_of_while_somebody_wants_to():
+    authorizer, heard = Authorizer(), []
+    authorizer.add(allow("t"))
+    authorizer.tells_allowed = True
+    access = access_of(authorizer, heard)
+    assert all(access.may_write("t") for _ in range(3))
+    assert len(heard) == 3
+
+
 def test_a_change_of_any_acl_is_in_force_at_the_next_question():
     authorizer = Authorizer()
     access = access_of(authorizer)

@@ -19,7 +19,7 @@ from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.call import Call, Response
-from ottla.handlers.fetch_asked import PARTITIONS_MAX, limited, named_count
+from ottla.handlers.fetch_asked import PARTITIONS_MAX, named_count
 from ottla.handlers.fetch_data import data_of, refuse_all, refused_data
 from ottla.handlers.fetch_session import (
     REFUSED_MAX,
@@ -119,16 +119,23 @@ class Fetch:
             return refuse_all(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if _is_follower(request):
             return self._follow(request, call)
+        min_bytes, max_bytes = request.min_bytes, min(request.max_bytes, self._response_bytes_max)
+        passage = call.passage
+        if (
+            passage is not None
+            and (quota_bytes := passage.fetch_bytes_max) is not None
+            and (max_bytes > quota_bytes or min_bytes > quota_bytes)
+        ):  # Its answer would never fit into the quota.
+            max_bytes = min(max_bytes, quota_bytes)
+            min_bytes = min(min_bytes, max_bytes)
         limits = FetchLimits(
             max_wait_ms=min(request.max_wait_ms, self._wait_ms_max),
-            min_bytes=request.min_bytes,
-            max_bytes=min(request.max_bytes, self._response_bytes_max),
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
             isolation=Isolation(request.isolation_level),
             may_follow=call.api_version >= RACKS_SINCE,
             prefers=self._nearest_to(request.rack_id) if request.rack_id else None,
         )
-        if call.passage is not None and call.passage.fetch_bytes_max is not None:
-            limits = limited(limits, call.passage.fetch_bytes_max)
         named = named_count(request)
         if request.session_epoch not in (SESSION_EPOCH_FINAL, SESSION_EPOCH_INITIAL):
             try:
@@ -183,13 +190,13 @@ class Fetch:
         self, request: FetchRequest, limits: FetchLimits, call: Call
     ) -> FetchResponse | Pending[FetchResponse]:
         """Do as ``_without_session``, but not in steps, which cost as much as few partitions."""
-        asked = _Asked()
+        asked, passage = _Asked(), call.passage
         for topic in request.topics:
             self._ask(asked, topic, topic.partitions, call)
 
         def answer(fetched: list[FetchedPartition]) -> FetchResponse:
-            if call.passage is not None:
-                wait_ms = call.passage.fetch_wait_ms(call.client, call.api_version, fetched)
+            if passage is not None:
+                wait_ms = passage.fetch_wait_ms(call, fetched)
                 if wait_ms:
                     return FetchResponse(throttle_time_ms=wait_ms, responses=[])
             found = {item.topic_partition: item for item in fetched}
@@ -217,10 +224,11 @@ class Fetch:
         self, request: FetchRequest, limits: FetchLimits, call: Call
     ) -> Steps[FetchResponse | Pending[Steps[FetchResponse]]]:
         asked = yield from self._sort_out(request, call)
+        passage = call.passage
 
         def answer(fetched: list[FetchedPartition]) -> Steps[FetchResponse]:
-            if call.passage is not None:
-                wait_ms = call.passage.fetch_wait_ms(call.client, call.api_version, fetched)
+            if passage is not None:
+                wait_ms = passage.fetch_wait_ms(call, fetched)
                 if wait_ms:
                     return FetchResponse(throttle_time_ms=wait_ms, responses=[])
             response = yield from _response(asked, fetched, limits.isolation)
@@ -264,13 +272,13 @@ class Fetch:
         yield None
         self._look_up(session, call)
         yield None
-        plan = session.plan()
+        plan, passage = session.plan(), call.passage
         if session.is_not_kept:
             limits = limits._replace(max_wait_ms=0)  # As without a session.
 
         def answer(fetched: list[FetchedPartition]) -> Steps[FetchResponse]:
-            if call.passage is not None:
-                wait_ms = call.passage.fetch_wait_ms(call.client, call.api_version, fetched)
+            if passage is not None:
+                wait_ms = passage.fetch_wait_ms(call, fetched)
                 if wait_ms:
                     return FetchResponse(throttle_time_ms=wait_ms, responses=[])
             session.note_all(plan, fetched)
@@ -307,7 +315,7 @@ class Fetch:
         self, session: FetchSession, limits: FetchLimits, call: Call
     ) -> Steps[FetchResponse | Pending[Steps[FetchResponse]]]:
         """Answer with what is new since the session's last answer."""
-        plan, epoch = session.plan(), session.epoch
+        plan, epoch, passage = session.plan(), session.epoch, call.passage
 
         def answer(fetched: list[FetchedPartition]) -> Steps[FetchResponse]:
             if session.epoch != epoch:  # Another request used the session while this one waited.
@@ -317,9 +325,9 @@ class Fetch:
                     responses=[],
                 )
             news = session.news(plan, fetched)
-            if call.passage is not None:
+            if passage is not None:
                 told = fetched if len(news) == len(fetched) else [item for _, item in news]
-                wait_ms = call.passage.fetch_wait_ms(call.client, call.api_version, told)
+                wait_ms = passage.fetch_wait_ms(call, told)
                 if wait_ms:
                     return FetchResponse(
                         throttle_time_ms=wait_ms, session_id=session.session_id, responses=[]
