@@ -112,10 +112,11 @@ def _read_key(described: object) -> Key | None:
     if not isinstance(described, dict) or described.get("use", "sig") != "sig":
         return None
     algorithms: tuple[str, ...]
-    if described.get("kty") == "RSA":
+    kind, curve = described.get("kty"), described.get("crv")
+    if kind == "RSA":
         algorithms = _RSA
-    elif described.get("kty") == "EC" and described.get("crv") in _OF_CURVE:
-        algorithms = (_OF_CURVE[described["crv"]],)
+    elif kind == "EC" and isinstance(curve, str) and curve in _OF_CURVE:
+        algorithms = (_OF_CURVE[curve],)
     else:
         return None
     named = described.get("alg")
@@ -210,7 +211,7 @@ class Judge:
             raise TokenRefused(f"the token's claim {rules.scope_claim} is empty")
         name = claims.get(rules.subject_claim)
         name = name.strip() if isinstance(name, str) else ""
-        if not name or len(name) > NAME_LENGTH_MAX:
+        if not name or len(name) > NAME_LENGTH_MAX or not _is_text(name):
             raise TokenRefused(f"the token's claim {rules.subject_claim} names no user")
         return BearerToken(name, min(int(expires * 1000), _ENDS_MS_MAX))
 
@@ -230,6 +231,11 @@ def _loaded(text: bytes) -> Mapping[str, object]:
     if not isinstance(found, dict):
         raise TokenRefused("a part of the token is no JSON object")
     return found
+
+
+def _is_text(name: str) -> bool:
+    """Whether it can be written: JSON may name one half of a character."""
+    return not any("\ud800" <= each <= "\udfff" for each in name)
 
 
 def _texts(value: object) -> set[str]:

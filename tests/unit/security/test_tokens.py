@@ -146,6 +146,7 @@ def test_what_is_no_signed_token_is_refused(judge, token):
         ({"sub": None}, "claim sub names no user"),
         ({"sub": " "}, "claim sub names no user"),
         ({"sub": "x" * 256}, "claim sub names no user"),
+        ({"sub": "a\ud800"}, "claim sub names no user"),
         ({"scope": " "}, "claim scope is empty"),
     ],
 )
@@ -218,6 +219,8 @@ def test_ids_that_are_not_known_are_told_and_others_not():
         ('{"keys": {}}', "expected {"),
         ('{"keys": []}', "of 0 keys none"),
         ('{"keys": [1, null, {"kty": "oct", "k": "eA", "kid": "x"}]}', "of 3 keys none"),
+        ('{"keys": [{"kty": ["RSA"]}, {"kty": "EC", "crv": ["P-256"]}]}', "of 2 keys none"),
+        ('{"keys": [{"kty": "EC", "crv": {}, "use": "sig"}]}', "of 1 keys none"),
         (json.dumps({"keys": [{}] * 101}), "at most 100 keys"),
     ],
 )
