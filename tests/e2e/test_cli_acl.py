@@ -86,6 +86,7 @@ def test_a_prefix_and_a_denial(ottla):
         (["--topic", "*", "--resource-pattern-type", "prefixed"], "begin with a star"),
         (["--topic", "t", "--allow-host", "10.0.0.0/8"], "no name and no network"),
         (["--topic", "t", "--operation", "Fly"], "no operation Fly"),
+        (["--topic", "t", "--allow-host", "0:0:0:0:0:0:0:01"], "no name and no network"),
         (["--operation", "Read"], "to do what?"),
     ],
 )
@@ -93,6 +94,19 @@ def test_mistakes_are_told_in_a_sentence(ottla, arguments, said):
     code, _, err = ottla("acl", "add", "--allow-principal", "User:alice", *arguments)
     assert code != 0
     assert said in err
+
+
+def test_a_script_whose_variable_is_empty_gives_nobody_rights(ottla):
+    code, _, err = ottla("acl", "add", "--allow-principal", "User:", "--topic", "t", "--producer")
+    assert code != 0
+    assert "principals are User:NAME" in err
+
+
+def test_an_address_of_ipv6_may_be_written_as_java_writes_it(ottla):
+    host = ["--allow-host", "0:0:0:0:0:0:0:1"]
+    arguments = ["--allow-principal", "User:six", "--topic", "t", "--operation", "Read", *host]
+    code, _, err = ottla("acl", "add", *arguments)
+    assert code == 0, err
 
 
 def test_who_may_not_is_told_so(ottla):

@@ -56,6 +56,8 @@ def test_quotas_come_are_listed_and_go(ottla, topic_name):
         (["set", "producer_byte_rate=0", "--user", "a"], "must be greater than 0"),
         (["set", "bogus=1", "--user", "a"], "Invalid configuration key bogus"),
         (["set", "bogus=1", "--user", "a", "--user-default"], "not allowed with"),
+        (["set", "producer_byte_rate=5", "--user", ""], "the name is empty"),
+        (["unset", "producer_byte_rate", "--client-id", ""], "the name is empty"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(ottla, arguments, says):

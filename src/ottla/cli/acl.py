@@ -33,6 +33,7 @@ from ottla.security.acl import (
     Rule,
 )
 from ottla.security.acl_filter import AclFilter, PatternFilter
+from ottla.security.authorizer import addresses
 
 COLUMNS = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
 _TOPIC, _GROUP, _TRANSACTION = (
@@ -256,7 +257,7 @@ def _refuse_useless(acl: Acl) -> None:
         why = f"a {kind.name} knows no {_word(rule.operation)}, only {of_kind}, All"
     elif acl.pattern is Pattern.PREFIXED and acl.resource.name == WILDCARD:
         why = "PREFIXED * means names that begin with a star; for all names: literal *"
-    elif not rule.principal.startswith("User:"):
+    elif not rule.principal.startswith("User:") or rule.principal == "User:":
         why = f"{rule.principal}: principals are User:NAME"
     elif rule.host != WILDCARD and not _is_address(rule.host):
         why = f"{rule.host}: a host is the text of an IP address, no name and no network"
@@ -266,7 +267,7 @@ def _refuse_useless(acl: Acl) -> None:
 
 def _is_address(text: str) -> bool:
     try:
-        return str(ip_address(text)) == text
+        return text in addresses(str(ip_address(text)))
     except ValueError:
         return False
 

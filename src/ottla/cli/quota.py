@@ -1,6 +1,6 @@
 """``ottla quota``: how much a user, a client id or an address may ask for."""
 
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from math import isfinite
 
 from ottla.cli import output as out
@@ -59,7 +59,7 @@ def _add_entity(parser: Parser) -> None:
     for part, what in zip(_PARTS, ("user", "client id", "address"), strict=True):
         name = part.replace("_", "-")
         either = parser.add_mutually_exclusive_group()
-        either.add_argument(f"--{name}", metavar="NAME", help=f"this {what}")
+        either.add_argument(f"--{name}", metavar="NAME", type=_name, help=f"this {what}")
         either.add_argument(
             f"--{name}-default",
             action="store_const",
@@ -67,6 +67,12 @@ def _add_entity(parser: Parser) -> None:
             dest=part,
             help=f"each {what} without a quota of its own",
         )
+
+
+def _name(text: str) -> str:
+    if not text:  # A script's variable that is not set must not bound everybody.
+        raise ArgumentTypeError("the name is empty; the option that ends in -default is for all")
+    return text
 
 
 def list_quotas(options: Namespace) -> None:
