@@ -71,6 +71,28 @@ def test_a_torn_tail_is_cut_off(stopped, open_partition, read_all, batch, keep):
     log.check()
 
 
+@pytest.mark.parametrize(
+    "left", [b"\0", b"\1", bytes(70), b"\1" * 70], ids=["a zero", "a one", "zeros", "ones"]
+)
+def test_what_a_refused_write_left_is_not_in_a_segment_that_was_rolled_after(
+    stopped, open_partition, read_all, left
+):
+    # It was cut off, the next batch began a segment, and a power cut came before the next flush.
+    disk, directory, path, records = stopped(**CONFIG)
+    logs = sorted(name for name in disk.list_directory(path) if name.endswith(".log"))
+    full, last = disk.open(f"{path}/{logs[-2]}"), disk.open(f"{path}/{logs[-1]}")
+    size = full.size()
+    full.write_at(size, left)
+    base = int(logs[-1].removesuffix(".log"))
+    last.truncate(last.size() - 1)
+    log = open_partition(disk, directory, recovery_point=base, **CONFIG)
+    assert disk.size_of(f"{path}/{logs[-2]}") == size
+    found = read_all(log)
+    assert found == records[: len(found)]
+    assert log.log_end_offset >= base
+    log.check()
+
+
 @pytest.mark.parametrize("zeros", [1, 61, 4096, 3_000_000])
 def test_a_zero_filled_tail_is_cut_off(stopped, open_partition, read_all, zeros):
     disk, directory, path, records = stopped()
