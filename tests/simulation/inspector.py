@@ -111,6 +111,8 @@ class Inspector:
         counts = [
             ("waiting fetches", manager._fetches.purgatory.watched_count, 0),
             ("waiting appends", sum(len(partition.commits) for partition in partitions), 0),
+            ("logs whose segments are being replaced", _count_swapping(partitions), 0),
+            ("partitions that could not be opened", len(manager.hosting.unopened), 0),
             ("bytes of answers", memory.answers.used_bytes, 0),
             (
                 "bytes of requests",
@@ -144,3 +146,8 @@ class Inspector:
                 self.world.problem(
                     f"{node.name} has stopped, and there are {what}: {found} {paths}".rstrip()
                 )
+
+
+def _count_swapping(partitions):
+    """Return how many logs are in service, and amid a step of compaction that has to end."""
+    return sum(each.log.is_swapping and each.log.is_in_service for each in partitions)

@@ -157,14 +157,30 @@ THEMES = (
     ),
     Theme(
         "topics come and go",
-        ("sync-error-at-request", "descriptors-at-answer", "power-at-answer", "kill"),
+        ("sync-error-at-request", "descriptors-at-answer", "power-at-answer", "kill-at-call"),
         {"plain": (1, 3), "reader": (0, 1), "landlord": (2, 3), "meddler": (0, 1)},
         {"pause_seconds": 0.5},
         {},
         {},
     ),
+    Theme(
+        "a process begins on a full disk",
+        ("full", "kill", "power", "stop", "full-then-stop"),
+        {"plain": (1, 2), "idempotent": (1, 2), "reader": (0, 1), "landlord": (1, 3)},
+        {"pause_seconds": 0.5, "faults_overlap": True, "burst_chance": 0.7},
+        {},
+        {},
+    ),
+    Theme(
+        "very much is asked at once",
+        ("kill", "stop", "slow-disk"),
+        {"plain": (2, 3), "bulk": (1, 1), "flooder": (0, 1), "landlord": (2, 3)},
+        {"pause_seconds": 0.5, "work_seconds": 5e-4},
+        {},
+        {"internal.segment.bytes": ["2500"]},
+    ),
 )
-THEME_CHANCE = 0.4
+THEME_CHANCE = 0.5
 FEW_CHANCE = 0.2
 
 
@@ -219,7 +235,8 @@ def _narrow(mix, chance):
     if kind < THEME_CHANCE:
         theme = chance.choice(THEMES)
         mix.theme = theme.name
-        mix.faults = chance.sample(theme.faults, chance.randint(1, len(theme.faults)))
+        least = 2 if theme.changes.get("faults_overlap") else 1
+        mix.faults = chance.sample(theme.faults, chance.randint(least, len(theme.faults)))
         mix.clients = {name: chance.randint(*bounds) for name, bounds in theme.clients.items()}
         mix.broker_options |= {
             name: chance.choice(values) for name, values in theme.broker_options.items()

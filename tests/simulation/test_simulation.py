@@ -27,9 +27,10 @@ from tests.simulation.mutants import (
 from tests.simulation.turns import SECONDS_MAX
 from tests.simulation.world import World
 
-FRESH_WORLDS = 6
+FRESH_WORLDS = 24
 FRESH_MINUTES = 5.0
-"""Half a simulated hour together, by several processes (``pytest -n``) if there are some."""
+"""Two simulated hours together, 75 seconds of a processor, by several (``pytest -n``) if there are
+some."""
 
 
 @pytest.mark.timeout(300)
