@@ -284,3 +284,15 @@ def test_another_encoding_is_no_traceback(ottla_server, topic):
     shown = shell(ottla_server, f"ottla consume {topic} -o jsonl", **where)[1]
     assert json.loads(shown)["value"] == "\N{SNOWMAN}"
     assert shell(ottla_server, r"ottla topic describe $'\xff'")[0] in (2, 5)
+
+
+def test_a_produce_that_is_told_to_end_counts_what_it_wrote(ottla_server, topic):
+    """A signal comes while a record is handed in; that one is counted as sent, too."""
+    with running(ottla_server, "produce", topic, "--template", "x%i") as process:
+        with running(ottla_server, "consume", topic, "--tail", "--from", "earliest") as reader:
+            assert reader.stdout.readline() == b"x0\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_SECONDS) == 130
+        said = process.stderr.read().decode()
+    assert " records " in said
+    assert "-1 more" not in said

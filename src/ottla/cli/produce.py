@@ -206,8 +206,10 @@ async def _send_lines(
         time = line.timestamp_ms
         timestamp_ms = clock.wall_ms() if time is None else time
         row = timestamp_ms, line.key, line.value, line.headers
+        # Counted before: a signal may come while it is handed in.
+        goes_on = tally.sent(1, len(line.key or b"") + len(line.value or b""))
         await producer.put(name, row, line.partition)
-        if not tally.sent(1, len(line.key or b"") + len(line.value or b"")):
+        if not goes_on:
             return
 
 

@@ -61,7 +61,7 @@ class LineSender:
         given: Given,
         sent: Callable[[int, int], bool],
     ) -> None:
-        """Send lines until they end, or ``sent`` is told of them (how many, bytes) and says False.
+        """Send lines until they end, or ``sent`` is told of some (how many, bytes) and says False.
 
         Raises Failure for a bad line, when those before it are handed in.
         """
@@ -72,11 +72,12 @@ class LineSender:
                 found = self._values(lines, given)
             else:
                 found, taken = self._keyed(lines, self._cut.separator, given)
+            # Counted before: a signal may come while they are handed in.
+            goes_on = sent(taken, sum(size for _, _, size in found))
             for partition, rows, size in found:
                 target = TopicPartition(self._topic, partition)
                 await self._producer.put_all(target, rows, size + header_bytes * len(rows))
             self._number += taken
-            goes_on = sent(taken, sum(size for _, _, size in found))
             if taken < len(lines):
                 quoted = repr((self._cut.separator or b"").decode("utf-8", "backslashreplace"))
                 what = f"line {self._number + 1}: the line has no {quoted}"
