@@ -50,7 +50,8 @@ def test_the_page_works_as_printed():
     assert answers[1]["time_ms"] - answers[0]["time_ms"] >= 7 * 86_400_000
     assert [each["number"] for each in answers[5]] == [1, 2, 3]
     assert [each["number"] for each in answers[7]] == [2, 3]
-    assert answers[8]["bootstrap"] == said["bootstrap"]
+    assert answers[8]["what"] == "rolling_restart(times=2, seed=7)"
+    assert answers[9]["bootstrap"] == said["bootstrap"]
 
 
 def test_it_is_off_unless_asked_for():
@@ -82,6 +83,10 @@ def test_a_fault_strikes_and_is_counted(broker):
         ("/faults", {"fault": "error", "api": "Produce"}, 400, "code"),
         ("/faults", {"fault": "delay", "api": "Produce", "span": "2s", "tpoic": 1}, 400, "tpoic"),
         ("/faults", {"fault": "__init__"}, 400, "none of"),
+        ("/faults", {"fault": "slow_disk", "seed": "x"}, 400, "seed must be a whole number"),
+        ("/faults", {"fault": "slow_disk", "up_to": "-1s"}, 400, ""),
+        ("/faults", {"fault": "leader_moves", "times": 0}, 400, "at least 1"),
+        ("/faults", {"fault": "rolling_restart", "times": "3"}, 400, "whole number"),
         ("/faults", [], 400, "no JSON object"),
         ("/clock/advance", {}, 400, "by is missing"),
         ("/clock/advance", {"by": "-1d"}, 400, ""),

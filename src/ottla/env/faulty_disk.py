@@ -6,10 +6,12 @@ write, or kills the disk as the end of a process would. Source: reliability rule
 
 import errno as errno_codes
 import os
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import cycle
 from typing import TypeVar
 
 from ottla.env.disk import Buffer, Disk, File, HeldDirectory, Lock, Volume
@@ -82,6 +84,8 @@ class Faults:
         self._killed = False
         self._held: set[str] = set()
         """Directories that are held: a sync of them never finds the process without descriptors."""
+        self._pauses: Iterator[float] | None = None
+        """Use: how many seconds the next syncs take longer."""
 
     def fail(
         self,
@@ -108,9 +112,23 @@ class Faults:
             PlannedFault(DiskCall.WRITE, nth, errno, lasting=False, written_bytes=written_bytes)
         )
 
+    def slow_syncs(self, pauses: Sequence[float]) -> None:
+        """Let each sync of a file or volume take so many seconds longer, in turn, until ``heal``.
+
+        The thread that syncs waits for real.
+        """
+        self._pauses = cycle(pauses)
+
+    def pause(self) -> None:
+        """Wait as long as the sync that comes takes longer."""
+        pauses = self._pauses
+        if pauses is not None:
+            time.sleep(next(pauses))
+
     def heal(self) -> None:
         """Forget all planned failures; a killed disk stays killed."""
         self._faults.clear()
+        self._pauses = None
         self._changes_until_death = None
 
     def kill(self) -> None:
@@ -329,6 +347,7 @@ class FaultyFile:
 
     def sync(self) -> None:
         """As ``File.sync``; when it fails, the unsynced bytes will never be durable."""
+        self._disk.pause()
         try:
             self._disk.enter(DiskCall.SYNC, self.path)
         except OSError:
@@ -382,6 +401,7 @@ class FaultyVolume:
     def sync(self, files: Sequence[File]) -> None:
         """As ``Volume.sync``; when it fails, no file's unsynced bytes will ever be durable."""
         behind = [file.inner for file in files if isinstance(file, FaultyFile)]
+        self._disk.pause()
         try:
             self._disk.enter(DiskCall.SYNC_VOLUME, self._path)
         except OSError:

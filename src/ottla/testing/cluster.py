@@ -281,6 +281,8 @@ class Cluster:
             leader = client.view.partition(*where).leader
             request = produce_request(client.view, {where: batch}, -1, 10_000)
             connection = client.connection(leader)
+            if connection.has_answer:  # None is due: the broker has closed it meanwhile.
+                raise ConnectionFailed(*connection.address, "the connection was closed")
             limit = produce_version_limit(client.view, [where])
             try:
                 answer = connection.call(request, ProduceResponse, highest=limit)

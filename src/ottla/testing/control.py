@@ -22,7 +22,17 @@ from ottla.env.web_server import WebRequest, WebServer
 from ottla.errors import OttlaError
 from ottla.testing.faults import Fault, Faults
 
-KINDS = ("error", "delay", "drop", "disk_full", "fsync_error")
+KINDS = (
+    "error",
+    "delay",
+    "drop",
+    "disk_full",
+    "fsync_error",
+    "rolling_restart",
+    "zombie_producer",
+    "slow_disk",
+    "leader_moves",
+)
 FAULTS_MAX = 1_000
 
 

@@ -3,17 +3,27 @@
     with broker.faults.delay("Fetch", "2s", topic="orders"), broker.faults.fsync_error():
         ...
 
+Named scenarios (``rolling_restart``, ``leader_moves``, ...) are several faults, drawn from a seed.
+
 A fault is in force from the call on, until it has struck so often as it should, until ``heal``, or
 to the end of its ``with``. One that never struck is told by ``unmatched``, and with it the plugin
 warns at the end of the test: a test whose fault meets nothing tests nothing.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Protocol, Self, TypedDict, Unpack
 
+from ottla.env.rng import SeededRng, SystemRng
 from ottla.errors import ErrorCode, OttlaError
 from ottla.protocol.apis import ApiKey
+from ottla.testing import scenarios
 from ottla.testing.cluster import seconds_of
 from ottla.testing.requests import api_name
+
+SPAN_SECONDS_MAX = 3600.0
+"""A test that waits longer has forgotten a unit."""
+TIMES_MAX = 1_000
+"""How often a scenario may strike; each time is a rule that is looked at for each request."""
 
 
 class UnmatchedFault(UserWarning):
@@ -31,12 +41,15 @@ class Where(TypedDict, total=False):
     partition: int
     client_id: str
     group: str
+    transactional_id: str
     nth: int
     """The first of the matching requests that is struck; 1."""
     times: int | None
     """How many are struck from there on; 1; None: all."""
     rate: float
     """The probability with which each is struck."""
+    seed: int
+    """With which ``rate`` chooses the same in every run."""
 
 
 class Ask(Protocol):
@@ -47,11 +60,11 @@ class Ask(Protocol):
 
 
 class Fault:
-    """One fault in force. A context manager, which heals it."""
+    """A fault, or a scenario of several, in force. A context manager, which heals it."""
 
-    def __init__(self, ask: Ask, number: int, what: str) -> None:
+    def __init__(self, ask: Ask, numbers: Sequence[int], what: str) -> None:
         self._ask = ask
-        self._number = number
+        self._numbers = numbers
         self._struck: int | None = None
         self.what = what
         """What was planned, in words."""
@@ -65,18 +78,20 @@ class Fault:
     @property
     def struck(self) -> int:
         """How often it struck so far."""
-        if self._struck is not None:
-            return self._struck
-        found = self._ask("struck", number=self._number)
-        assert isinstance(found, int), "the server counts"
-        return found
+        return self._sum("struck") if self._struck is None else self._struck
 
     def heal(self) -> None:
         """End it. Harmless when ended."""
         if self._struck is None:
-            found = self._ask("heal", number=self._number)
+            self._struck = self._sum("heal")
+
+    def _sum(self, do: str) -> int:
+        total = 0
+        for number in self._numbers:
+            found = self._ask(do, number=number)
             assert isinstance(found, int), "the server counts"
-            self._struck = found
+            total += found
+        return total
 
 
 class Faults:
@@ -114,6 +129,66 @@ class Faults:
         """Let the ``nth`` fsync from now fail with an I/O error, once."""
         return self._keep("an fsync that fails", self._ask("fsync_error", nth=nth))
 
+    def rolling_restart(
+        self, *, times: int = 3, away: str | float = "20ms", seed: int | None = None
+    ) -> Fault:
+        """Restart the broker ``times`` times while the application works, half of them kills.
+
+        A restart comes behind some requests; ``away``: how long nobody answers then. What was
+        durable stays. As each scenario: ``seed`` None is drawn, and stands in ``what``.
+        """
+        seed = _seed(seed)
+        plans = scenarios.rolling_restart(
+            SeededRng(seed), times=_positive(times, "times"), away_seconds=_span(away)
+        )
+        return self._keep(f"rolling_restart(times={times}, seed={seed})", *self._rules(plans))
+
+    def leader_moves(
+        self,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        times: int = 3,
+        seed: int | None = None,
+    ) -> Fault:
+        """Have the leader be elsewhere ``times`` times, as a client sees that.
+
+        Produces and fetches get NOT_LEADER_OR_FOLLOWER for some requests, and metadata
+        LEADER_NOT_AVAILABLE; then this broker leads again.
+        """
+        seed = _seed(seed)
+        plans = scenarios.leader_moves(
+            SeededRng(seed), times=_positive(times, "times"), topic=topic, partition=partition
+        )
+        said = f"leader_moves(topic={topic!r}, times={times}, seed={seed})"
+        return self._keep(said, *self._rules(plans))
+
+    def zombie_producer(
+        self, transactional_id: str | None = None, *, within: int = 3, seed: int | None = None
+    ) -> Fault:
+        """Let another producer take over a transactional id, behind the application's back.
+
+        It comes before one of the first ``within`` requests of a transaction: from there on the
+        application's producer is the zombie, and must be fenced. None: of whoever is met first.
+        """
+        seed = _seed(seed)
+        plans = scenarios.zombie_producer(
+            SeededRng(seed), transactional_id=transactional_id, within=_positive(within, "within")
+        )
+        said = f"zombie_producer({transactional_id!r}, within={within}, seed={seed})"
+        return self._keep(said, *self._rules(plans))
+
+    def slow_disk(self, *, up_to: str | float = "50ms", seed: int | None = None) -> Fault:
+        """Let every fsync take longer, by up to so much."""
+        seed = _seed(seed)
+        pauses = scenarios.slow_disk(SeededRng(seed), up_to_seconds=_span(up_to))
+        said = f"slow_disk(up_to={up_to!r}, seed={seed})"
+        return self._keep(said, self._ask("slow_disk", pauses=pauses))
+
+    def told(self) -> list[str]:
+        """Return a line for each fault that was planned: what, and how often it struck."""
+        return [f"{fault.what}: struck {fault.struck} times" for fault in self._planned]
+
     def unmatched(self) -> list[Fault]:
         """Return the faults that have not struck so far."""
         return [fault for fault in self._planned if not fault.struck]
@@ -137,11 +212,38 @@ class Faults:
         said = "".join(f", {name} {value}" for name, value in where.items())
         return self._keep(what + said, self._ask("fault", rule=rule))
 
-    def _keep(self, what: str, number: object) -> Fault:
-        assert isinstance(number, int), "the server numbers faults"
-        fault = Fault(self._ask, number, what)
+    def _rules(self, plans: Iterable[scenarios.Plan]) -> list[object]:
+        return [self._ask("fault", rule=plan) for plan in plans]
+
+    def _keep(self, what: str, *numbers: object) -> Fault:
+        kept = [number for number in numbers if isinstance(number, int)]
+        assert len(kept) == len(numbers), "the server numbers faults"
+        fault = Fault(self._ask, kept, what)
         self._planned.append(fault)
         return fault
+
+
+def _seed(given: int | None) -> int:
+    return SystemRng().random_below(1 << 32) if given is None else _whole(given, "seed")
+
+
+def _whole(number: object, name: str) -> int:
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise TypeError(f"{name} must be a whole number: {number!r}")  # From the endpoint's JSON.
+    return number
+
+
+def _span(span: str | float) -> float:
+    seconds = seconds_of(span)
+    if not 0 <= seconds <= SPAN_SECONDS_MAX:
+        raise ValueError(f"a span is between 0 and {SPAN_SECONDS_MAX:g} s: {span}")
+    return seconds
+
+
+def _positive(number: int, name: str) -> int:
+    if not 1 <= _whole(number, name) <= TIMES_MAX:
+        raise ValueError(f"{name} must be at least 1, and {TIMES_MAX} at most: {number}")
+    return number
 
 
 def _key(api: str) -> int:

@@ -26,9 +26,17 @@ from ottla.protocol.messages.metadata import MetadataResponse
 from ottla.protocol.messages.produce import ACKS_NONE, ProduceRequest
 from ottla.protocol.primitives import RecordBytes
 from ottla.protocol.schema import Message
-from ottla.testing.refusal import NameOf, groups_of, places_of, refuse, spoil
+from ottla.testing.refusal import (
+    NameOf,
+    groups_of,
+    places_of,
+    refuse,
+    spoil,
+    transactional_ids_of,
+)
 from ottla.testing.requests import LastRequests
 from ottla.testing.rules import Action, Facts, Rule, Rules
+from ottla.testing.takeover import take_over
 
 LENGTH_BYTES = 4
 FETCH_SESSION_ID_NOT_FOUND = 70
@@ -66,6 +74,8 @@ class Intercepted:
         self._own_id = own_id
         self.name_of: NameOf = lambda _: None
         """Use: tells the names of topics by id. Set when the broker has started."""
+        self.restart: Callable[[Rule], None] = lambda _: None
+        """Use: restarts the broker soon. Set when the broker has started."""
 
     def __call__(self, frame: memoryview, client: Client, keep: Keep = copied) -> Result:
         """Serve a frame as ``Router.dispatch`` does, unless a rule strikes it."""
@@ -100,7 +110,13 @@ class Intercepted:
             return _framed(
                 header, refuse(request, _answer_of(header), version, FETCH_SESSION_ID_NOT_FOUND)
             )
-        facts = Facts(header.api_key, header.client_id or "", groups_of(request), places)
+        facts = Facts(
+            header.api_key,
+            header.client_id or "",
+            groups_of(request),
+            places,
+            transactional_ids_of(request),
+        )
         struck = self._rules.strike(facts)
         if not struck:
             return self._router.dispatch(frame, client, keep)
@@ -110,6 +126,13 @@ class Intercepted:
         def serve() -> Result:
             if not others:
                 return self._router.dispatch(copy, client, copied)
+            if others[0].action is Action.FENCE:
+                return take_over(
+                    min(facts.transactional_ids),
+                    lambda asked: self._router.dispatch(asked, client, copied),
+                    lambda: self._router.dispatch(copy, client, copied),
+                    self._clock,
+                )
             return self._spoilt(others[0], copy, client, header, request)
 
         return self._later(seconds, serve) if seconds else serve()
@@ -136,7 +159,11 @@ class Intercepted:
         def changed(answer: Answer | None) -> Answer | None:
             return None if answer is None else _changed(answer, header, rule.code)
 
-        if rule.action is Action.DROP:
+        if rule.action is Action.RESTART:
+            self.restart(rule)
+            if not rule.kill:
+                return self._router.dispatch(frame, client, copied)
+        if rule.action in (Action.DROP, Action.RESTART):
             end: Callable[[Answer | None], Answer | None] = dropped
         else:
             end = changed if header.api_key in READS else refused

@@ -117,11 +117,13 @@ def _tell(config: pytest.Config, report: pytest.TestReport) -> None:
 
     assert isinstance(broker, Broker), "it is Ottla"
     try:
-        requests, log = broker.last_requests(), broker.log()
+        faults, requests, log = broker.faults.told(), broker.last_requests(), broker.log()
     except BrokerFailed as error:
-        requests, log = [str(error)], ""
+        faults, requests, log = [], [str(error)], ""
     kept = config.stash.get(_log, None)
     lines = [*(kept.lines() if kept is not None else ()), *log.splitlines()][-LOG_LINES:]
+    if faults:
+        report.sections.append(("ottla: faults", "\n".join(faults)))
     report.sections.append(("ottla: the broker's log", "\n".join(lines) or "(empty)"))
     report.sections.append(("ottla: the last requests", "\n".join(requests) or "(none)"))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ottla.ids import TopicId
+from ottla.protocol.apis import ApiKey
 from ottla.protocol.fields import Field, Required, Wire
 from ottla.protocol.schema import Message, Struct
 
@@ -17,6 +18,9 @@ TOPIC_FIELDS = ("name", "topic", "topic_name", "resource_name")
 PARTITION_FIELDS = ("partition_index", "partition", "index", "partition_id")
 GROUP_FIELDS = frozenset({"group_id", "key", "coordinator_keys", "groups_names"})
 ALIASES = (TOPIC_FIELDS, PARTITION_FIELDS, ("group_id", "group", "key"))
+TRANSACTIONAL_FIELDS = ("transactional_id", "v3_and_below_transactional_id")
+NOT_IN_TRANSACTION = frozenset({ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_TRANSACTIONS})
+"""These name a transactional id, and do nothing in its transaction."""
 NO_TOPICS = frozenset({"protocols", "configs"})
 """Arrays whose names are no topics'."""
 CODES = ("error_code", "partition_error_code")
@@ -68,6 +72,15 @@ def _groups(part: Struct) -> Iterator[str]:
                     yield from _groups(item)
                 elif isinstance(item, str):
                     yield item
+
+
+def transactional_ids_of(request: Message) -> frozenset[str]:
+    """Return the transactional ids in whose transactions a request does something."""
+    if request.API_KEY in NOT_IN_TRANSACTION:
+        return frozenset()
+    found = {getattr(request, name, None) for name in TRANSACTIONAL_FIELDS}
+    found |= {each.transactional_id for each in getattr(request, "transactions", ())}
+    return frozenset(each for each in found if each)
 
 
 def refuse(request: Message, answer: type[Message], version: int, code: int) -> Message:

@@ -10,7 +10,7 @@ from enum import Enum
 from math import inf
 from typing import NamedTuple
 
-from ottla.env.rng import Rng
+from ottla.env.rng import Rng, SeededRng
 from ottla.errors import ErrorCode
 
 _MILLION = 1_000_000
@@ -23,6 +23,10 @@ class Action(Enum):
     ERROR = "error"
     DELAY = "delay"
     DROP = "drop"
+    RESTART = "restart"
+    """The broker ends and starts again."""
+    FENCE = "fence"
+    """Another producer takes over the transactional id that the request names, before it."""
 
 
 class Facts(NamedTuple):
@@ -34,6 +38,8 @@ class Facts(NamedTuple):
     """The groups that it names; of FindCoordinator also transactional ids."""
     places: frozenset[tuple[str, int | None]]
     """The topics that it names, each with None, and the partitions."""
+    transactional_ids: frozenset[str] = frozenset()
+    """Those in whose transaction it does something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +51,24 @@ class Rule:
     code: int = 0
     """Of an ERROR: the number of the error code."""
     seconds: float = 0.0
-    """Of a DELAY."""
+    """Of a DELAY; of a RESTART: how long nobody is there."""
+    kill: bool = False
+    """Of a RESTART: without good order."""
     after: bool = False
     """Whether the work is done before the answer is spoilt or the connection dropped."""
     topic: str | None = None
     partition: int | None = None
     client_id: str | None = None
     group: str | None = None
+    transactional_id: str | None = None
     nth: int = 1
     """The first of the matching requests that is struck."""
     times: int | None = 1
     """How many are struck from there on; None: all."""
     rate: float | None = None
     """The probability with which each of those is struck; None: certain."""
+    seed: int | None = None
+    """Makes ``rate`` choose the same each time; None: by chance."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a fault that means nothing: a test would wait for it in vain."""
@@ -75,10 +86,14 @@ class Rule:
             "topic": self.topic,
             "client_id": self.client_id,
             "group": self.group,
+            "transactional_id": self.transactional_id,
         }
         for name, text in texts.items():
             if text is not None and not isinstance(text, str):
                 raise ValueError(f"{name}={text!r}: expected a text")
+        seed: object = self.seed
+        if seed is not None and not isinstance(seed, int):
+            raise ValueError(f"seed={seed!r}: expected a whole number")
         number: object = self.partition
         if number is not None and (not isinstance(number, int) or number < 0):
             raise ValueError(f"partition={number!r}: expected a number from 0 on")
@@ -90,6 +105,10 @@ class Rule:
         if self.client_id is not None and self.client_id != facts.client_id:
             return False
         if self.group is not None and self.group not in facts.groups:
+            return False
+        if self.action is Action.FENCE and not facts.transactional_ids:
+            return False
+        if self.transactional_id not in (None, *facts.transactional_ids):
             return False
         if self.topic is not None:
             return (self.topic, self.partition) in facts.places
@@ -107,6 +126,7 @@ class Rule:
 class _Count:
     """How often a rule was met."""
 
+    rng: Rng
     matched: int = 0
     struck: int = 0
 
@@ -126,7 +146,8 @@ class Rules:
         """Put a rule in force; return its number."""
         number = len(self._counts)
         self._rules[number] = rule
-        self._counts[number] = _Count()
+        rng = self.rng if rule.seed is None else SeededRng(rule.seed)
+        self._counts[number] = _Count(rng)
         return number
 
     def remove(self, number: int) -> int:
@@ -161,7 +182,7 @@ class Rules:
                 continue
             if rule.times is not None and count.struck >= rule.times:
                 continue
-            if rule.rate is not None and self.rng.random_below(_MILLION) >= rule.rate * _MILLION:
+            if rule.rate is not None and count.rng.random_below(_MILLION) >= rule.rate * _MILLION:
                 continue
             count.struck += 1
             struck.append(rule)

@@ -21,6 +21,7 @@ from ottla.env.jumping_clock import JumpingClock, SteadyClock
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SystemRng
+from ottla.env.tasks import begin_task
 from ottla.environment import Environment
 from ottla.errors import OttlaError
 from ottla.handlers.router import Router, Serve
@@ -63,6 +64,10 @@ class Server:
         self.disk = FaultyDisk(self._kept_disk())
         self._disk_faults: dict[int, DiskFault] = {}
         self._life: tuple[Broker, Environment] | None = None
+        self._lives = asyncio.Lock()
+        """Use: held by who ends a life or begins one."""
+        self._trouble = ""
+        """Use: why there is no life, after a restart that nobody waited for."""
 
     async def start(self) -> tuple[str, int]:
         """Start; return the host and port that clients connect to. Raises as ``Broker.start``."""
@@ -93,14 +98,33 @@ class Server:
             return None if topic is None else topic.name
 
         intercepted[0].name_of = name_of
+        intercepted[0].restart = self._restart_soon
         self._life = broker, environment
         return broker.address
 
     async def stop(self) -> None:
         """Stop in good order. Harmless when stopped."""
-        life, self._life = self._life, None
-        if life is not None:
-            await life[0].stop()
+        async with self._lives:
+            life, self._life = self._life, None
+            if life is not None:
+                await life[0].stop()
+
+    def _restart_soon(self, rule: Rule) -> None:
+        """Have the broker restart as a rule says, behind what happens now."""
+
+        async def restart() -> None:
+            async with self._lives:
+                if self._life is None:  # Stopped meanwhile.
+                    return
+                await self.end(kill=rule.kill, power_loss=False)
+                await asyncio.sleep(rule.seconds)
+                await self.start()
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and task.exception() is not None:
+                self._trouble = f"it did not start again: {task.exception()}"
+
+        begin_task(restart(), name="ottla-test-restart", ended=ended)
 
     async def end(self, *, kill: bool, power_loss: bool) -> None:
         """End this life, so that ``start`` begins the next one at the same address.
@@ -130,7 +154,9 @@ class Server:
             if power_loss:
                 assert isinstance(inner, MemoryDisk), "in memory"
                 inner = inner.crash(SystemRng())
-            self.disk = FaultyDisk(inner)
+            before, self.disk = self.disk, FaultyDisk(inner)
+            self.disk.counts.update(before.counts)
+            self._fail_again()
         else:
             await broker.stop()
         self._store = MemoryStore(self.clock)
@@ -144,6 +170,8 @@ class Server:
 
         Raises ValueError for a word that nobody knows.
         """
+        if self._trouble:
+            raise ServerTrouble(self._trouble)
         details = dict(question)
         word = details.pop("do")
         known: dict[str, Callable[..., object]] = {
@@ -153,14 +181,17 @@ class Server:
             "disk_full": self._fill_disk,
             "fsync_error": self._fail_sync,
             "struck": self._struck,
+            "slow_disk": self._slow_disk,
             "heal": self._heal,
         }
         if word == "jump":
-            await self.clock.jump(details["seconds"])
+            async with self._lives:
+                await self.clock.jump(details["seconds"])
             return None
         if word == "restart":
-            await self.end(kill=details["kill"], power_loss=details["power_loss"])
-            return list(await self.start())
+            async with self._lives:
+                await self.end(kill=details["kill"], power_loss=details["power_loss"])
+                return list(await self.start())
         if word not in known:
             raise ValueError(f"unknown question {word}")
         return known[word](**details)
@@ -177,16 +208,20 @@ class Server:
         return self.rules.add(Rule(**{**rule, "action": Action(rule["action"])}))
 
     def _fill_disk(self) -> int:
-        self.disk.fail(DiskCall.WRITE, errno=errno.ENOSPC, lasting=True)
-        return self._note_disk_fault(DiskFault(DiskCall.WRITE, self._calls(DiskCall.WRITE), 1))
+        fault = DiskFault(DiskCall.WRITE, self._calls(DiskCall.WRITE), 1)
+        return self._note_disk_fault(fault)
 
     def _fail_sync(self, nth: int) -> int:
-        self.disk.fail(DiskCall.SYNC, or_call=DiskCall.SYNC_VOLUME, nth=nth)
         return self._note_disk_fault(DiskFault(DiskCall.SYNC, self._calls(DiskCall.SYNC), nth))
+
+    def _slow_disk(self, pauses: list[float]) -> int:
+        fault = DiskFault(DiskCall.SYNC, self._calls(DiskCall.SYNC), 1, tuple(pauses))
+        return self._note_disk_fault(fault)
 
     def _note_disk_fault(self, fault: "DiskFault") -> int:
         number = -1 - len(self._disk_faults)
         self._disk_faults[number] = fault
+        fault.plan(self.disk, fault.nth)
         return number
 
     def _calls(self, call: DiskCall) -> int:
@@ -201,7 +236,7 @@ class Server:
         if fault.struck is not None:
             return fault.struck
         calls = self._calls(fault.call) - fault.calls_before
-        return calls if fault.call is DiskCall.WRITE else int(calls >= fault.nth)
+        return calls if fault.is_lasting else int(calls >= fault.nth)
 
     def _heal(self, number: int) -> int:
         struck = self._struck(number)
@@ -210,14 +245,15 @@ class Server:
             return struck
         self._disk_faults[number] = self._disk_faults[number]._replace(struck=struck)
         self.disk.heal()
-        for other in self._disk_faults.values():  # What else is in force stays so.
-            if other.struck is not None:
-                continue
-            if other.call is DiskCall.WRITE:
-                self.disk.fail(DiskCall.WRITE, errno=errno.ENOSPC, lasting=True)
-            elif (left := other.nth - self._calls(other.call) + other.calls_before) > 0:
-                self.disk.fail(DiskCall.SYNC, or_call=DiskCall.SYNC_VOLUME, nth=left)
+        self._fail_again()  # What else is in force stays so.
         return struck
+
+    def _fail_again(self) -> None:
+        """Plan what is in force at a disk that has no plan."""
+        for fault in self._disk_faults.values():
+            left = fault.nth - self._calls(fault.call) + fault.calls_before
+            if fault.struck is None and (left > 0 or fault.is_lasting):
+                fault.plan(self.disk, max(left, 1))
 
     async def _settled(self) -> None:
         """Return when the loop has had some turns, and no thread has a job for it."""
@@ -252,5 +288,25 @@ class DiskFault(NamedTuple):
     calls_before: int
     """How many calls of this kind there were when it was planned."""
     nth: int
+    pauses: tuple[float, ...] = ()
+    """How many seconds longer the calls take, in turn; empty: they fail."""
     struck: int | None = None
     """How often it struck, once it is healed."""
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it strikes every call."""
+        return self.call is DiskCall.WRITE or bool(self.pauses)
+
+    def plan(self, disk: FaultyDisk, nth: int) -> None:
+        """Put it in force; a single one strikes the ``nth`` call from now."""
+        if self.pauses:
+            disk.slow_syncs(self.pauses)
+        elif self.call is DiskCall.WRITE:
+            disk.fail(DiskCall.WRITE, errno=errno.ENOSPC, lasting=True)
+        else:
+            disk.fail(DiskCall.SYNC, or_call=DiskCall.SYNC_VOLUME, nth=nth)
+
+
+class ServerTrouble(OttlaError):
+    """The broker of a test has ended, and did not start again."""
