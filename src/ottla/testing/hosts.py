@@ -18,7 +18,7 @@ from ottla.env.blocking import new_lock
 from ottla.env.loop_thread import LoopThread
 from ottla.errors import OttlaError
 
-STOP_SECONDS = 5.0
+STOP_SECONDS = 30.0
 """How long a stop may take before the process is killed, or the thread left alone."""
 START_SECONDS = 30.0
 LOG_BYTES = 64 * 1024
