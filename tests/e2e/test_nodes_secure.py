@@ -144,7 +144,7 @@ def test_the_limits_of_clients_do_not_hold_for_nodes(nodes):
 
     def counted():
         listener = nodes.broker(2).node.doors.listener
-        return listener._of_nodes_count, sum(listener._per_host.values())
+        return len(listener._of_nodes), sum(listener._per_host.values())
 
     wires = [WireClient(nodes.address_for_nodes(2)) for _ in range(CLIENTS_MAX + 1)]
     for wire in wires:
