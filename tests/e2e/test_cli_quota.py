@@ -42,6 +42,7 @@ def test_quotas_come_are_listed_and_go(ottla, topic_name):
     assert ottla("unset", *user)[0] == 5
     assert ottla("unset", *user, "--client-id-default")[0] == 0
     assert json.loads(ottla("list", *user, "-o", "json")[1]) == []
+    assert "no such quotas: ottla quota set" in ottla("list", *user)[2]
 
 
 @pytest.mark.parametrize(

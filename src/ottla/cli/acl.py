@@ -123,6 +123,8 @@ def list_acls(options: Namespace) -> None:
             found.update(await Acls(cluster).find(wanted))
         rows = [_row(acl) for acl in sorted(found)]
         write_rows(rows, COLUMNS, out.chosen(options.output), header=not options.no_header)
+        if not rows:
+            note("no such ACLs: ottla acl add --consumer --topic T --allow-principal User:U")
 
     run(options, command)
 

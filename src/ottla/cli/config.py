@@ -187,7 +187,8 @@ def explain(options: Namespace) -> None:
             write_object(told, format_)
             return
         fixed = "  read-only" if entry.is_read_only else ""
-        note(f"{entry.key} of {words(resource)}: {_value(entry)}  {told['type']}{fixed}")
+        source = f"  from {told['source']}" if layers else "  by default"
+        note(f"{entry.key} of {words(resource)}: {_value(entry)}{source}  {told['type']}{fixed}")
         if told["documentation"]:
             from textwrap import fill
 

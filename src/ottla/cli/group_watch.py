@@ -56,7 +56,11 @@ def watch(options: Namespace) -> None:
             while True:
                 group, rows = await described(cluster, await existing_group(groups, options.group))
                 looks.append(look_at(rows, clock.monotonic()))
-                writer.write(row_of(group, looks[-1], pace(looks), clock.wall_ms()), COLUMNS)
+                row = row_of(group, looks[-1], pace(looks), clock.wall_ms())
+                if writer.is_table:
+                    writer.line(line_of(row))
+                else:
+                    writer.write(row, COLUMNS)
                 sys.stdout.flush()
                 left = None if left is None else left - 1
                 has_read_all = looks[-1].lag == 0 and looks[-1].partitions
@@ -108,6 +112,17 @@ def row_of(group: GroupDescription, look: Look, at: Pace, now_ms: int) -> Row:
         "empty_in": None if at.empty_ms is None else age_text(at.empty_ms),
         "empty_in_ms": at.empty_ms,
     }
+
+
+def line_of(row: Row) -> str:
+    """Return the row as a person reads it, below those of the looks before."""
+    clock = str(row["time"])[11:19]
+    parts = [f"{clock}Z", str(row["state"]), f"{row['members']} members", f"lag {row['lag']:,}"]
+    if row["read_per_s"] is not None:
+        parts += [f"read {row['read_per_s']:,}/s", f"written {row['written_per_s']:,}/s"]
+    if row["empty_in_ms"]:
+        parts.append(f"empty in {row['empty_in']}")
+    return "  ".join(parts)
 
 
 def _number(value: object) -> int:

@@ -13,7 +13,7 @@ from ottla.cli.arguments import (
     add_output_option,
 )
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.output import FORMATS, Row, answer, write_rows
+from ottla.cli.output import FORMATS, Row, answer, note, write_rows
 from ottla.cli.run import run
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.quotas import ClientQuota, Quotas
@@ -82,6 +82,8 @@ def list_quotas(options: Namespace) -> None:
         found = await Quotas(cluster).list_quotas(_entity(options))
         rows = [row for quota in found for row in _rows(quota)]
         write_rows(rows, COLUMNS, out.chosen(options.output), header=not options.no_header)
+        if not rows:
+            note("no such quotas: ottla quota set producer_byte_rate=1MiB --user NAME")
 
     run(options, command)
 

@@ -70,6 +70,8 @@ def list_users(options: Namespace) -> None:
     async def command(cluster: Cluster) -> None:
         rows: list[Row] = [one._asdict() for one in await Users(cluster).list_credentials()]
         write_rows(rows, COLUMNS, out.chosen(options.output), header=not options.no_header)
+        if not rows:
+            note("no users yet: ottla user set NAME")
 
     run(options, command)
 

@@ -2,7 +2,8 @@
 
 from collections import deque
 
-from ottla.cli.group_watch import Look, Pace, look_at, pace
+from ottla.cli.group_watch import Look, Pace, line_of, look_at, pace, row_of
+from ottla.client.wire.group_description import GroupDescription
 
 
 def looks(*each, partitions=frozenset({("t", 0)})):
@@ -43,3 +44,13 @@ def test_partitions_of_unknown_lag_are_left_out_of_the_sums():
         {"topic": "t", "partition": 1, "committed": None, "end": 10, "lag": None},
     ]
     assert look_at(rows, 1.0) == Look(1.0, 7, 3, 10, frozenset({("t", 0)}))
+
+
+def test_a_line_for_people_fits_a_terminal():
+    group = GroupDescription("billing", "consumer", "Stable", "consumer", "uniform", 1, ())
+    seen = looks((0, 0, 100_000), (2, 20_000, 110_000))
+    assert line_of(row_of(group, seen[-1], pace(seen), 1_700_000_000_000)) == (
+        "22:13:20Z  Stable  0 members  lag 90,000  read 10,000/s  written 5,000/s  empty in 18s"
+    )
+    first = looks((0, 0, 5))
+    assert line_of(row_of(group, first[-1], pace(first), 0)).endswith("0 members  lag 5")
