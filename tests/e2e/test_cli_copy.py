@@ -92,6 +92,42 @@ def test_records_behind_the_last_checkpoint_are_not_copied_again(ottla, shown, t
     assert ottla("topic", "diff", topic, copy)[0] == 0
 
 
+@pytest.mark.parametrize("left", [4, 2, 0], ids=["some", "all_that_is_new", "none"])
+def test_a_copy_goes_on_though_the_source_has_deleted_what_it_wrote_last(ottla, shown, topic, left):
+    copy = f"{topic}-copy"
+    shown("topic", "copy", topic, copy)
+    new = [{"partition": 1, "value": str(n), "timestamp": 1_700_000_000_000 + n} for n in range(5)]
+    assert ottla("produce", topic, "--jsonl", "-q", text=lines(new))[0] == 0
+    # As a copy leaves it that is killed before it has kept how far it was.
+    assert ottla("produce", copy, "--jsonl", "-q", text=lines(new[:3]))[0] == 0
+    assert ottla("topic", "trim", f"{topic}:1", "--to", str(5 - left), "--yes")[0] == 0
+    copied = min(left, 2)
+    assert [row["copied"] for row in shown("topic", "copy", topic, copy)] == [0, copied, 0]
+    values = [json.loads(each)[2] for each in records_of(ottla, copy) if json.loads(each)[0] == 1]
+    assert values == [str(n) for n in (*range(3), *range(5 - copied, 5))]
+
+
+def test_a_copy_of_a_compacted_topic_goes_on_with_what_is_left(ottla, shown, topic):
+    copy = f"{topic}-copy"
+    shown("topic", "copy", topic, copy)
+    assert ottla("config", "set", f"topic/{topic}", "cleanup.policy=compact")[0] == 0
+    new = [
+        {"partition": 1, "key": str(n), "value": str(n), "timestamp": 1_700_000_000_000 + n}
+        for n in range(6)
+    ]
+    # Of what the copy has, 1 and 2 are compacted away in the source: it never saw them here.
+    assert ottla("produce", copy, "--jsonl", "-q", text=lines(new[:4]))[0] == 0
+    assert ottla("produce", topic, "--jsonl", "-q", text=lines([new[0], *new[3:]]))[0] == 0
+    assert [row["copied"] for row in shown("topic", "copy", topic, copy)] == [0, 2, 0]
+    # What others have written is still told from it.
+    other = [{"partition": 1, "key": "other", "value": "x"}]
+    assert ottla("produce", copy, "--jsonl", "-q", text=lines(other))[0] == 0
+    assert ottla("produce", topic, "--jsonl", "-q", text=lines(new[:1]))[0] == 0
+    code, _, err = ottla("topic", "copy", topic, copy)
+    assert code == 1
+    assert "holds what was not copied" in err
+
+
 def test_a_copy_that_is_killed_goes_on(ottla, shown, either, topic):
     copy = f"{topic}-copy"
     text = "".join(f"{number}\n" for number in range(60_000))

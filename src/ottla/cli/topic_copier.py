@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 
 from ottla.cli.failure import Failure
 from ottla.cli.output import progress
-from ottla.cli.record_stream import TO_AN_END, committed_records, is_same
+from ottla.cli.record_stream import TO_AN_END, Digest, committed_records, is_same
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.fetcher import Fetcher
 from ottla.client.asyncio.groups import Groups
@@ -26,6 +26,7 @@ from ottla.client.asyncio.producer import Delivery, Producer, ProducerSettings
 from ottla.client.wire.reading import read_records
 from ottla.ids import TopicPartition
 from ottla.records.compression import Codec
+from ottla.records.record import Record
 
 PENDING_MAX = 20_000
 """Records between two checkpoints: what is compared after an interruption."""
@@ -47,6 +48,10 @@ class Lane:
     """Where this run ends."""
     target_end: int = 0
     """Where the target ended when this run began."""
+    deleted: int = 0
+    """How many offsets the source has deleted since the checkpoint, behind that."""
+    is_compacted: bool = False
+    """Whether the source may lack records from between others, too."""
     copied: int = 0
     read_next: int = 0
     """How far the source was read: to here, once all that is pending is written."""
@@ -201,6 +206,9 @@ class Copier:
         end = lane.target_end
         if end <= lane.target_next:
             return
+        if lane.deleted or lane.is_compacted:
+            await self._take_up_thinned(lane)
+            return
         async with (
             aclosing(
                 committed_records(self._cluster, lane.source, lane.source_next, lane.source_end)
@@ -212,14 +220,36 @@ class Copier:
                 record = await anext(ours, None)
                 is_there = found is not None and found.offset == offset
                 if record is None or (is_there and found and not is_same(record, found)):
-                    raise Failure(
-                        f"{lane.target} holds what was not copied, at offset {offset}",
-                        why=f"the copy of {lane.source} had come to {lane.target_next}",
-                        fix="copy to a topic of its own",
-                    )
+                    raise _not_copied(lane, offset)
                 if is_there:
                     found = await anext(theirs, None)
                 lane.source_next = record.offset + 1
+        lane.target_next = end
+
+    async def _take_up_thinned(self, lane: Lane) -> None:
+        """As ``_take_up``, when the source has lost records since: go behind the last that is left.
+
+        What is left of the source's was written in this order, and the target has not more of it
+        than it has offsets.
+        """
+        first, end = lane.target_next, lane.target_end
+        written: set[str] = set()
+        async with aclosing(committed_records(self._other, lane.target, first, end)) as theirs:
+            async for record in theirs:
+                written.add(_digest(record))
+        next_offset, count = -1, 0
+        ours = committed_records(self._cluster, lane.source, lane.source_next, lane.source_end)
+        async with aclosing(ours):
+            async for record in ours:
+                if _digest(record) in written:
+                    next_offset = record.offset + 1
+                count += 1
+                if count >= end - first:
+                    break
+        if next_offset >= 0:
+            lane.source_next = next_offset
+        elif written and lane.deleted < end - first:  # Else all of it may have been deleted.
+            raise _not_copied(lane, first)
         lane.target_next = end
 
     def _show(self) -> None:
@@ -230,6 +260,20 @@ class Copier:
         done = sum(lane.copied for lane in self._lanes.values())
         left = sum(lane.source_end - lane.source_next for lane in self._lanes.values())
         progress(f"copied {done:,} records, {left:,} offsets to go")
+
+
+def _digest(record: Record) -> str:
+    digest = Digest()
+    digest.add(record)
+    return digest.text()
+
+
+def _not_copied(lane: Lane, offset: int) -> Failure:
+    return Failure(
+        f"{lane.target} holds what was not copied, at offset {offset}",
+        why=f"the copy of {lane.source} had come to {lane.target_next}",
+        fix="copy to a topic of its own",
+    )
 
 
 async def count_before(cluster: Cluster, lane: Lane, offset: int) -> int:

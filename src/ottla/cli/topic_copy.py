@@ -190,7 +190,17 @@ async def _lanes(
         lane.source_end = max(bounds[source].end, lane.source_next)
         lane.target_end = bounds[source].target_end
         lanes.append(lane)
+    if any(lane.target_next < lane.target_end for lane in lanes):  # It was interrupted.
+        is_compacted = await _is_compacted(cluster, view.name)
+        for lane in lanes:
+            lane.is_compacted = is_compacted
     return lanes
+
+
+async def _is_compacted(cluster: Cluster, topic: str) -> bool:
+    entries = await Configs(cluster).describe(Resource(ResourceType.TOPIC, topic))
+    policies = [each.value or "" for each in entries if each.key == "cleanup.policy"]
+    return any("compact" in each for each in policies)
 
 
 async def _bounds(
@@ -239,6 +249,7 @@ def _check_known(lane: Lane, at: _Bounds) -> None:
         raise Failure(f"{lane.target} has lost records of the copy", why=why, fix=fix)
     if at.start > lane.source_next:
         note(f"{lane.source}: offsets {lane.source_next} to {at.start - 1} were deleted before")
+        lane.deleted = at.start - lane.source_next
         lane.source_next = at.start
 
 
