@@ -1,5 +1,6 @@
 """``ottla.Client``: calls end in their time, and nothing fails in silence."""
 
+import asyncio
 import os
 import select
 import signal
@@ -201,6 +202,23 @@ def test_a_client_lives_as_long_as_what_it_made(broker):
     consumer.assign({TopicPartition(topic, 0): "earliest"})
     assert len(consumer.poll(timeout=PATIENCE_SECONDS)) == 1
     del producer, consumer
+
+
+def test_a_client_of_another_loop_says_so(broker):
+    async def begun():
+        client = ottla.AsyncClient(broker.bootstrap)
+        producer = client.producer()
+        await producer.produce("t", "x")
+        return client, producer
+
+    async def used(work):
+        with pytest.raises(ottla.ClientClosed, match="another event loop"):
+            await work()
+
+    client, producer = asyncio.run(begun())
+    asyncio.run(used(lambda: client.produce("t", "y")))
+    asyncio.run(used(lambda: producer.produce("t", "y")))
+    assert [each.value for each in broker.records("t")] == [b"x"]
 
 
 def test_the_child_of_a_fork_is_told_that_the_client_is_its_parents(broker, client):

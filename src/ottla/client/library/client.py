@@ -202,7 +202,8 @@ class AsyncClient(_Client):
         return _kept(AsyncAdmin(self._core), self)
 
     def _watch(self) -> None:
-        """Have everything end when nobody holds the client any more."""
+        """Have everything end when nobody holds the client any more. Raises on another loop."""
+        self._core.check_loop()
         if not self._is_watched:
             self._is_watched = True
             weakref.finalize(self, _abandon_soon, asyncio.get_running_loop(), self._core)

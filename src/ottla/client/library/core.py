@@ -33,6 +33,7 @@ class Core:
         self.settings = settings
         self.hooks = hooks
         self.is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._shared: Cluster | None = None
         self._clusters: list[Cluster] = []
         self._parts: list[Closing] = []
@@ -42,6 +43,14 @@ class Core:
         """Raise ClientClosed when it is."""
         if self.is_closed:
             raise ClientClosed(what, "the client is closed")
+
+    def check_loop(self) -> None:
+        """Raise ClientClosed on another loop than the first: nobody would ever answer there."""
+        running = asyncio.get_running_loop()
+        self._loop = self._loop or running
+        if self._loop is not running:
+            fix = "make a client for each loop, such as in each asyncio.run"
+            raise ClientClosed("use the client", "it belongs to another event loop", fix=fix)
 
     def shared_cluster(self) -> Cluster:
         """Return the connections of producers and of the administrator."""

@@ -107,8 +107,11 @@ class BatchSender:
 
     def wake(self) -> None:
         """Have a look at what is due. On the loop's thread."""
+        loop = asyncio.get_running_loop()
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="ottla sender")
+            self._task = loop.create_task(self._run(), name="ottla sender")
+        elif self._task.get_loop() is not loop:
+            raise ClientClosed("send", "the producer belongs to another event loop")
         self._wake.set()
 
     async def wait_for_room(self) -> None:
