@@ -211,13 +211,21 @@ class SimulatedDisk(FaultyDisk):
         self._has_descriptor(path)
         return SimulatedFile(self, self._inner.open_read_only(path), self._descriptors)
 
+    def _can_open_directory(self, path):
+        """As who opens a file: the machine may have no descriptor, or the process."""
+        self._has_descriptor(path)
+        chance, number, below = self._trouble.errors.get(DiskCall.OPEN, (0, 0, ""))
+        if number == errno.ENFILE and path.startswith(below) and self._rng.random() < chance:
+            self._trace.note("fault", "open directory", "ENFILE", path)
+            raise OSError(errno.ENFILE, os.strerror(errno.ENFILE), path)
+
     def sync_directory(self, path):
         if path not in self._held:
-            self._has_descriptor(path)
+            self._can_open_directory(path)
         super().sync_directory(path)
 
     def list_directory(self, path):
-        self._has_descriptor(path)
+        self._can_open_directory(path)
         return super().list_directory(path)
 
     def lock(self, path):
