@@ -10,16 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.authorizing import AUTHORIZER
 from tests.certificates import certificates
-from tests.e2e.test_security import OPTIONS, USERS
-from tools.wire_client import WireClient
+from tests.secured import COMING, secured_peer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 PROGRAM = Path(__file__).with_name("go")
 PROTOCOLS = ("SSL", "SASL_SSL")
-RATE = 100_000.0
-"""Bytes per second that PLAIN's user may write; ten seconds' worth come at once."""
 
 
 @pytest.fixture(scope="module")
@@ -39,58 +35,16 @@ def franz(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["ottla", pytest.param("kafka", marks=pytest.mark.kafka)])
 def peer(request, tmp_path_factory):
-    made = certificates()
-    options = OPTIONS | {
-        "ssl.keystore.location": made / "server.pem",
-        "ssl.truststore.location": made / "ca.pem",
-        "authorizer.class.name": AUTHORIZER,
-        "super.users": "User:ANONYMOUS",
-    }
-    options = {key: value for key, value in options.items() if "sasl_plaintext" not in key}
-    data = tmp_path_factory.mktemp("franz") / "data"
     if request.param == "kafka":
-        from tools.kafka_peer import KafkaPeer
+        from tools.kafka_peer import KafkaPeer as Kind
 
         request.getfixturevalue("kafka_libs")
-        peer = KafkaPeer(data, options, protocols=PROTOCOLS, users=USERS)
     else:
-        from tools.ottla_peer import OttlaPeer
+        from tools.ottla_peer import OttlaPeer as Kind
 
-        peer = OttlaPeer(data, options, protocols=PROTOCOLS, users=USERS)
-    with peer:
-        peer.start()
-        with WireClient(peer.bootstrap) as wire:
-            prepare(wire)
+    data = tmp_path_factory.mktemp("franz") / "data"
+    with secured_peer(Kind, data, [*(topic_of(name) for name in COMING), "throttled"]) as peer:
         yield peer
-
-
-def prepare(wire):
-    """Make the topics, and the rights and quotas of those who come."""
-    for topic in (*(topic_of(name) for name in COMING), "throttled", "denied"):
-        wire.create_topic(topic)
-    acl = {"resource_type": 2, "resource_pattern_type": 3, "host": "*", "permission_type": 3}
-    creations = [
-        {**acl, "resource_name": "*", "principal": "User:*", "operation": operation}
-        for operation in (3, 4)
-    ]
-    creations.append({**creations[0], "resource_name": "denied", "operation": 2})
-    creations[-1]["permission_type"] = 2
-    told = wire.call("create_acls", 3, creations=creations)
-    assert {one["error_code"] for one in told["results"]} == {0}
-    entry = {
-        "entity": [{"entity_type": "user", "entity_name": "alice"}],
-        "ops": [{"key": "producer_byte_rate", "value": RATE, "remove": False}],
-    }
-    told = wire.call("alter_client_quotas", 1, entries=[entry], validate_only=False)
-    assert told["entries"][0]["error_code"] == 0
-
-
-COMING = {
-    "plain": ("SASL_SSL", "PLAIN", "alice", "wonder land"),
-    "scram-256": ("SASL_SSL", "SCRAM-SHA-256", "bob", "builder256"),
-    "scram-512": ("SASL_SSL", "SCRAM-SHA-512", "bob", "builder512"),
-    "certificate": ("SSL", None, None, None),
-}
 
 
 def topic_of(name):
