@@ -1,6 +1,8 @@
 """``ottla cat`` against kcat, byte for byte: both read and write the same topics."""
 
+import base64
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -103,6 +105,55 @@ def test_records_print_as_kcat_prints_them(either, differences, odd_topic):
     assert not differences(cases, at_least=1000)
 
 
+def random_bytes(size_max):
+    """Return bytes, text, JSON or what delimits; drawn by pytest-randomly's seed."""
+    size = random.randrange(size_max)
+    kind = random.randrange(5)
+    if kind == 0:
+        return random.randbytes(size)
+    if kind == 1:
+        ranges = (range(128), range(0x80, 0x800), range(0x800, 0xD7FF), range(0x10000, 0x10FFF))
+        return "".join(chr(random.choice(random.choice(ranges))) for _ in range(size)).encode()
+    if kind == 2:
+        return json.dumps({"a": random.random(), "b": 'x\\"\n'}).encode()
+    return bytes(random.choices(b'ab \t\n\\"/:;', k=size)) if kind == 3 else b""
+
+
+def random_record(number):
+    def data(size_max):
+        if random.random() < 0.1:
+            return None
+        return {"base64": base64.b64encode(random_bytes(size_max)).decode()}
+
+    names = [random_bytes(6).decode("utf-8", "ignore").replace("\0", "") for _ in range(3)]
+    headers = [[name, data(9)] for name in names[: random.choice((0, 0, 1, 3))]]
+    return {"timestamp": 1000 + number, "key": data(20), "value": data(60), "headers": headers}
+
+
+def random_format():
+    # No \\0: kcat takes one that ends its text for a failed write.
+    tokens = ("%t", "%p", "%o", "%k", "%s", "%S", "%K", "%T", "%h", "%%")
+    literals = (r"\n", r"\t", r"\x41", r"\101", "abc", " ", r"\\", "é", r"\e", r"\b")
+    some = (random.choice(random.choice((tokens, literals))) for _ in range(random.randint(1, 8)))
+    return "".join(some)
+
+
+def test_random_records_print_as_kcat_prints_them(ottla, differences, topic_name):
+    assert ottla("topic", "create", topic_name, "-p", "1")[0] == 0
+    text = "".join(json.dumps(random_record(number)) + "\n" for number in range(200))
+    assert ottla("produce", topic_name, "--jsonl", "-q", text=text)[0] == 0
+    place = random.randrange(200)
+    options = [
+        ("-J",),
+        ("-K", random.choice((":", r"\t", "|x")), "-Z"),
+        ("-o", f"s@{1000 + place}"),
+    ]
+    options += [("-o", place, "-c", random.randint(1, 30), "-J")]
+    options += [("-f", random_format()) for _ in range(4)]
+    read = ("-C", "-t", topic_name, "-p", "0", "-e")
+    assert not differences([(*read, *each) for each in options], at_least=1000)
+
+
 def test_metadata_and_offsets_print_as_kcat_prints_them(differences, odd_topic):
     cases = [
         ("-L", "-t", odd_topic),
@@ -145,6 +196,37 @@ def test_records_are_written_as_kcat_writes_them(either, topics, tmp_path):
         ours = list(pool.map(lambda each: written(each, CAT), numbers))
     assert ours == theirs
     assert all(each[1] for each in theirs)
+
+
+def test_random_input_is_written_as_kcat_writes_it(either, topics):
+    def case():
+        lines = (random.choices(b"ab:;\n\r|\0\xff", k=random.randrange(12)) for _ in range(30))
+        data = b"".join(bytes(each) + b"\n" for each in lines)
+        options = []
+        for share, some in (
+            (0.7, ("-K", random.choice((":", ";", r"\x3a", "ab", r"\t")))),
+            (0.4, ("-Z",)),
+            (0.3, ("-k", "key")),
+            (0.4, ("-D", random.choice((";", r"\n", "|")))),
+            (0.3, ("-c", random.randint(1, 9))),
+            (0.3, ("-H", "a=b", "-H", "c")),
+        ):
+            if random.random() < share:
+                options += some
+        return data, options
+
+    def written(number, program):
+        data, options = cases[number]
+        at = ("-t", topics[program is CAT], "-p", number)
+        run(program, either.bootstrap, "-P", *at, *options, data=data)
+        form = r"%K %S %h [%k] [%s]\n"
+        return run((KCAT,), either.bootstrap, "-C", "-q", "-e", *at, "-f", form)
+
+    cases = [case() for _ in range(6)]
+    with ThreadPoolExecutor(4) as pool:
+        theirs = list(pool.map(lambda each: written(each, (KCAT,)), range(6)))
+        ours = list(pool.map(lambda each: written(each, CAT), range(6)))
+    assert ours == theirs, cases
 
 
 def test_keys_go_to_the_partitions_that_kcat_would_choose(either, topics):
