@@ -6,6 +6,7 @@
     python3 dev.py fast      unit and property tests only
     python3 dev.py simulate  simulated hours of whole nodes and their clients: --hours 2 --seed 7
     python3 dev.py check     ruff, mypy, import layers, generated pages, spelling
+    python3 dev.py site      the documentation as a web site, in out/site
     python3 dev.py venv      only set up
 
 Each command first brings what it needs: an environment in .venv with the project installed in it
@@ -285,6 +286,11 @@ def check(_arguments: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
+def site(arguments: Sequence[str]) -> int:
+    """Build the documentation's site, without network."""
+    return module("tools.site", *arguments)
+
+
 def venv(_arguments: Sequence[str]) -> int:
     """Only set up, which has happened by now."""
     say(f"ready: {PYTHON}")
@@ -297,6 +303,7 @@ COMMANDS = {
     "fast": fast,
     "simulate": simulate,
     "check": check,
+    "site": site,
     "venv": venv,
 }
 
