@@ -7,6 +7,7 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SeededRng
 from ottla.ids import TopicId, TopicPartition
+from ottla.log.append import AppendOrigin
 from ottla.log.config import LogConfig
 from ottla.log.directories.manager import LogManager
 from ottla.log.directories.recovery import open_log
@@ -126,3 +127,20 @@ def read_all():
         return found
 
     return read
+
+
+@pytest.fixture
+def stopped(place, open_partition, batch, read_all):
+    """A partition of several segments after a clean stop: (disk, directory, path, records)."""
+
+    def make(count=20, **config):
+        disk, directory = place
+        log = open_partition(disk, directory, **config)
+        for step in range(count):
+            records = batch(2, timestamp=NOW + step * 10)
+            log.append(records, leader_epoch=step // 10, origin=AppendOrigin.CLIENT)
+        records = read_all(log)
+        log.close()
+        return disk, directory, log.directory, records
+
+    return make

@@ -19,22 +19,6 @@ def path_of(log, base=0, suffix="log"):
     return f"{log.directory}/{base:020d}.{suffix}"
 
 
-@pytest.fixture
-def stopped(place, open_partition, batch, read_all):
-    """A partition of several segments after a clean stop: (disk, directory, path, records)."""
-
-    def make(count=20, **config):
-        disk, directory = place
-        log = open_partition(disk, directory, **config)
-        for step in range(count):
-            append(log, batch(2, timestamp=NOW + step * 10), epoch=step // 10)
-        records = read_all(log)
-        log.close()
-        return disk, directory, log.directory, records
-
-    return make
-
-
 CONFIG = {"segment_bytes": 1000, "index_interval_bytes": 200}
 
 
