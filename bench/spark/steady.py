@@ -1,16 +1,19 @@
 """A stream with a trigger of one second, at steady rates: what a batch costs, and who pays.
 
-    python -m bench.spark.steady --rates 100,1000,20000 --seconds 60
+    python -m bench.spark.steady                              all of it, in seven minutes
     python -m bench.spark.steady --rates 1000 --arms least,once --json FILE
-    python -m bench.spark.steady --rates 1000 --streams 10
+    python -m bench.spark.steady --rates 1000 --streams 10 --arms jvm,least --rounds 1
 
 One broker, one session (local[2], ``ottla.spark.session``), a topic of two partitions that another
-process fills evenly with values of 100 bytes, and streams that copy it, one after the other:
-``jvm`` (Spark's Kafka connector on both sides), ``least`` (``format("ottla")``, at least once) and
-``once`` (exactly once); with ``--streams`` so many copies of it at a time. What comes before ten
-seconds and four batches are over does not count. CPU is that of the session's processes, the
-broker's and the producer's left out, by kind of process (the JVM, and Python by its main module),
-sampled so often that processes which end are not missed; batch times are Spark's own.
+process fills evenly with values of 100 bytes, and streams that copy it in turn: ``jvm`` (Spark's
+Kafka connector on both sides), ``least`` (``format("ottla")``, at least once) and ``once`` (exactly
+once); with ``--streams`` so many copies of it at a time. All of them run once before anything
+counts, so that the JVM is warm, and each round begins with the next of them. Of a turn the first
+seconds and batches do not count. CPU is that of the session's processes, the broker's and the
+producer's left out, by kind of process (the JVM, and Python by its main module), sampled so often
+that processes which end are not missed; batch times are Spark's own. At the end each way's figures
+of all rounds, and their ratios to the connector's. With 28 batches a p99 is the slowest but one:
+``--rounds`` and ``--seconds`` give more.
 """
 
 import argparse
@@ -26,14 +29,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tools.kafka_peer import connector_libraries
 from tools.ottla_peer import OttlaPeer
 
-WARM_SECONDS, WARM_BATCHES = 10, 4
+WARM_SECONDS, WARM_BATCHES = 4, 3
+CONNECTOR = "jvm"
 ARMS = {
     "jvm": ("kafka", {}),
     "least": ("ottla", {"delivery": "at-least-once"}),
@@ -60,8 +64,8 @@ class Cpu:
     def __init__(self, without: set[int]) -> None:
         self.by_kind: Counter[str] = Counter()
         self.processes: Counter[str] = Counter()
-        self.python_mb = 0
-        """The most that the Python processes held at once; pages that they share count once."""
+        self.python_mb: dict[str, int] = {}
+        """By kind, when the Python processes held most; pages that they share count once."""
         self._without = without | {os.getpid()}
         self._end = threading.Event()
         self._seen: dict[int, tuple[str, float, float]] = {}
@@ -86,17 +90,17 @@ class Cpu:
             self._look()
             looks += 1
             if looks % 40 == 0:
-                self.python_mb = max(self.python_mb, self._held_mb())
+                self.python_mb = max(self.python_mb, self._held_mb(), key=lambda a: sum(a.values()))
 
-    def _held_mb(self) -> int:
-        kilobytes = 0
+    def _held_mb(self) -> dict[str, int]:
+        held: Counter[str] = Counter()
         for pid, (kind, _, _) in self._seen.items():
             if kind in {"jvm", "commands"}:
                 continue
             with suppress(OSError):  # it is over
                 told = Path("/proc", str(pid), "smaps_rollup").read_text()
-                kilobytes += int(told.partition("\nPss:")[2].split()[0])
-        return kilobytes >> 10
+                held[kind] += int(told.partition("\nPss:")[2].split()[0])
+        return {kind: kilobytes >> 10 for kind, kilobytes in held.items()}
 
     def _look(self, *, first: bool = False) -> None:
         parents, used = {}, {}
@@ -201,13 +205,51 @@ def run(
         "cpu_ms_per_batch": round(1000 * sum(cpu.by_kind.values()) / len(done)),
         "by_kind": {kind: round(used, 2) for kind, used in cpu.by_kind.most_common()},
         "processes": dict(cpu.processes),
-        "python_mb": cpu.python_mb,
+        "python_mb": sum(cpu.python_mb.values()),
+        "held_mb": cpu.python_mb,
         "batches": len(done),
         "rows": sum(each["numInputRows"] for each in done),
         "p50_ms": median(times),
-        "p99_ms": times[int(len(times) * 0.99)],
+        "p99_ms": _p99(times),
+        "times_ms": times,
         "mean_ms": {part: round(total / len(done)) for part, total in parts.items()},
     }
+
+
+def _p99(times: Sequence[int]) -> int:
+    return sorted(times)[int((len(times) - 1) * 0.99)]
+
+
+class Figures(NamedTuple):
+    """What one way took in all rounds."""
+
+    cpu_ms: float
+    """For each batch."""
+    p50_ms: float
+    p99_ms: float
+
+    @classmethod
+    def of(cls, rows: Sequence[Any]) -> Self:
+        """Put the rounds together."""
+        times = [each for row in rows for each in row["times_ms"]]
+        cpu_ms = 1000 * sum(row["cpu_s"] for row in rows) / len(times)
+        return cls(cpu_ms, median(times), _p99(times))
+
+    def beside(self, other: "Figures") -> str:
+        """Return the figures, each with its ratio to the other's."""
+        return "  ".join(
+            f"{name.removesuffix('_ms')} {mine:5.0f} ms ({mine / theirs:.2f}x)"
+            for name, mine, theirs in zip(self._fields, self, other, strict=True)
+        )
+
+
+def tell(found: dict[tuple[int, str], list[Any]]) -> None:
+    """Print each way's figures beside the connector's."""
+    for (rate, arm), rows in found.items():
+        other = found.get((rate, CONNECTOR)) or rows
+        memory = max(row["python_mb"] for row in rows)
+        figures = Figures.of(rows).beside(Figures.of(other))
+        print(f"{rate:6}/s  {arm:6}  {figures}  Python {memory} MB", flush=True)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -215,8 +257,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rates", default="100,1000,20000")
     parser.add_argument("--arms", default=",".join(ARMS))
-    parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seconds", type=int, default=14, help="of each turn that count")
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--streams", type=int, default=1, help="so many at a time")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
@@ -226,7 +268,8 @@ def main(arguments: Sequence[str]) -> int:
     from ottla.spark.local import session
 
     jars = ",".join(map(str, sorted(connector_libraries().glob("*.jar"))))
-    found: dict[str, list[Any]] = {}
+    found: dict[tuple[int, str], list[Any]] = {}
+    arms, rates = options.arms.split(","), [int(each) for each in options.rates.split(",")]
     with tempfile.TemporaryDirectory() as work:
         peer = OttlaPeer(Path(work, "data"))
         spark = session(master="local[2]", confs={"spark.jars": jars})
@@ -234,23 +277,26 @@ def main(arguments: Sequence[str]) -> int:
             peer.start()
             admin = AdminClient({"bootstrap.servers": peer.bootstrap})
             admin.create_topics([NewTopic("source", 2, 1)])["source"].result(30)
-            for rate in map(int, options.rates.split(",")):
-                for _ in range(options.rounds):
-                    for arm in options.arms.split(","):
-                        row = run(
-                            spark,
-                            peer,
-                            arm,
-                            rate=rate,
-                            seconds=options.seconds,
-                            streams=options.streams,
-                            work=work,
-                        )
-                        found.setdefault(f"{rate} {arm}", []).append(row)
-                        print(f"{rate:6} {arm:6} {json.dumps(row)}", flush=True)
+
+            def turn(arm: str, rate: int, seconds: int) -> Any:
+                streams = options.streams
+                return run(spark, peer, arm, rate=rate, seconds=seconds, streams=streams, work=work)
+
+            for arm in arms:
+                turn(arm, rates[-1], 4)
+            for number in range(options.rounds):
+                first = number % len(arms)
+                for rate in rates:
+                    for arm in (*arms[first:], *arms[:first]):
+                        row = turn(arm, rate, options.seconds)
+                        found.setdefault((rate, arm), []).append(row)
+                        told = {name: value for name, value in row.items() if name != "times_ms"}
+                        print(f"{rate:6} {arm:6} {json.dumps(told)}", flush=True)
         spark.stop()
+    tell(dict(sorted(found.items(), key=lambda each: (each[0][0], arms.index(each[0][1])))))
     if options.json:
-        Path(options.json).write_text(json.dumps(found))
+        text = {f"{rate} {arm}": rows for (rate, arm), rows in found.items()}
+        Path(options.json).write_text(json.dumps(text))
     return 0
 
 
