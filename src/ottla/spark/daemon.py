@@ -28,11 +28,22 @@ read when a process starts, and once more when it is told where its files are.""
 TASKS = "pyspark.worker"
 PLAN = "pyspark.sql.worker.plan_data_source_read"
 WRITE = "pyspark.sql.worker.write_into_data_source"
+CREATE = "pyspark.sql.worker.create_data_source"
+COMMIT = "pyspark.sql.worker.python_streaming_sink_runner"
 PRELOADED = {
     # The functions that read and write come from the modules that plan.
-    TASKS: (PLAN, WRITE, "pyarrow", "ottla.spark.reading.read"),
+    TASKS: (
+        PLAN,
+        WRITE,
+        "pyarrow",
+        "ottla.spark.planning.stream",
+        "ottla.spark.reading.read",
+        "ottla.spark.writing.sink_task",
+    ),
     PLAN: ("pyarrow", "ottla.spark.planning.stream", "ottla.spark.planning.tracker"),
-    WRITE: ("pyarrow", "ottla.spark.writing.sink"),
+    WRITE: ("pyarrow", "ottla.spark.planning.source", "ottla.spark.writing.sink"),
+    COMMIT: ("ottla.spark.planning.source", "ottla.spark.writing.sink"),
+    CREATE: ("ottla.spark.planning.source", "ottla.spark.options"),
 }
 """By the module that a worker runs, what it imports sooner or later, beside that module."""
 HUNG_UP = 1

@@ -28,7 +28,7 @@ LAUNCHER = """#!/bin/sh
 # compiled modules and cost each process a second. The same pyspark is installed beside them. And
 # without Spark's own JAR: no module is in it, and each process would keep the names of its 6,000
 # classes. Processes that plan and commit are forked by Ottla's daemon, as the tasks' are: Spark has
-# no setting for that.
+# no setting for that. One that plans a stream leaves out what only other sources need.
 kept=
 rest=$PYTHONPATH:
 while [ -n "$rest" ]; do
@@ -43,6 +43,9 @@ done
 if [ "$1 $2" = "-m pyspark.daemon" ]; then
     shift 2
     set -- -m ottla.spark.daemon "$@"
+elif [ "$1 $2" = "-m pyspark.sql.streaming.python_streaming_source_runner" ]; then
+    shift 2
+    set -- -m ottla.spark.planner "$@"
 fi
 PYTHONPATH=$kept exec "{python}" "$@"
 """

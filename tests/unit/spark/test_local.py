@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.spark import daemon, local, made_files
+from ottla.spark import daemon, local, made_files, planner
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -92,11 +92,12 @@ def test_the_launcher_takes_the_archives_away_and_nothing_else(tmp_path, site):
         (["-m", "pyspark.daemon", "a b"], "<-m><ottla.spark.daemon><a b>"),
         (["-m", "pyspark.daemon"], "<-m><ottla.spark.daemon>"),
         (["-m", "pyspark.worker", "x"], "<-m><pyspark.worker><x>"),
+        (["-m", planner.RUNNER], "<-m><ottla.spark.planner>"),
         (["pyspark.daemon"], "<pyspark.daemon>"),
         (["-c", "-m pyspark.daemon"], "<-c><-m pyspark.daemon>"),
     ],
 )
-def test_the_launcher_forks_planners_from_our_daemon(tmp_path, given, started):
+def test_the_launcher_starts_planners_our_way(tmp_path, given, started):
     show = tmp_path / "show"
     show.write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
     show.chmod(0o755)
@@ -107,7 +108,9 @@ def test_the_launcher_forks_planners_from_our_daemon(tmp_path, given, started):
     assert done.stdout == started
 
 
-@pytest.mark.parametrize("module", [daemon.TASKS, daemon.PLAN, daemon.WRITE])
+@pytest.mark.parametrize(
+    "module", [daemon.TASKS, daemon.PLAN, daemon.WRITE, daemon.COMMIT, daemon.CREATE]
+)
 def test_what_workers_import_is_there_before_the_fork(module):
     """Ten streams have ten processes that plan and ten that make writers: 39 MB each."""
     pytest.importorskip("pyspark")
@@ -122,6 +125,27 @@ def test_what_workers_import_is_there_before_the_fork(module):
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[] False"
+
+
+def test_a_streams_planner_has_no_pyarrow():
+    """Ten streams have ten of them: 11 MB each."""
+    pytest.importorskip("pyspark")
+    pytest.importorskip("pyarrow")
+    code = (
+        "import sys\nfrom ottla.spark import planner\n"
+        "found = planner.runner()\nimport ottla.spark.planning.stream\n"
+        "import ottla.spark.planning.tracker\n"
+        "print(found.__name__, {'pyarrow', 'numpy'} & set(sys.modules))\n"
+        "from pyspark.sql.types import StructType, LongType\n"
+        "kind = StructType().add('a', LongType())\n"
+        "rows = found.records_to_arrow_batches(iter([(1,), (2,)]), 1, kind, None)\n"
+        "print([each.to_pydict() for each in rows])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [
+        f"{planner.RUNNER} set()",
+        "[{'a': [1]}, {'a': [2]}]",
+    ], done.stderr
 
 
 def test_the_launcher_is_made_for_pips_spark_only(monkeypatch):
