@@ -5,6 +5,7 @@ with a checkpoint that lost a batch. A kill is an error after the write: Spark h
 batch's end, and repeats it. Asked of Apache Kafka, too (``--target kafka``).
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -238,6 +239,35 @@ def test_one_line_writes_several_topics_exactly_once(
     assert foreach(function, "b\n", "bad 2\n") is None
     assert values(topic) == ["a", "b"]
     assert values(f"{topic}-rejects") == ["bad 1", "bad 2"]
+
+
+def test_a_batch_whose_marker_has_expired_is_refused_not_doubled(
+    foreach, write_batch, values, topic, target, name, tmp_path
+):
+    """Killed after the write, and idle for longer than the broker keeps offsets of groups."""
+    from confluent_kafka.admin import AdminClient
+
+    more = {}
+
+    def write(frame, number):
+        write_batch(frame, number, topic=topic, **more)
+
+    assert "killed after the write" in foreach(killed_once(write), "a\n")
+    offsets = tmp_path / "checkpoint" / "offsets"
+    (offsets / ".0.crc").unlink()
+    lines = (offsets / "0").read_text().split("\n")
+    told = json.loads(lines[1])
+    told["batchTimestampMs"] -= 8 * 24 * 3_600_000
+    lines[1] = json.dumps(told)
+    (offsets / "0").write_text("\n".join(lines))
+    group = f"ottla-spark-{name}"
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    admin.delete_consumer_groups([group])[group].result(30)
+    assert "cannot tell whether" in foreach(write)
+    assert values(topic) == ["a"]
+    more["options"] = {"onMissingMarker": "write"}  # somebody has looked, and says it is not there
+    assert foreach(write, "b\n") is None
+    assert values(topic) == ["a", "a", "b"]
 
 
 def test_one_line_refuses_other_rows_and_a_new_checkpoint(foreach, write_batch, values, topic):

@@ -37,6 +37,7 @@ ON_MISSING_MARKER = "onMissingMarker"
 ON_CHANGED_BATCH = "onChangedBatch"
 APP_ID = "txnAppId"
 VERSION = "txnVersion"
+PLANNED_AT = "txnPlannedAt"
 IGNORE_TIMESTAMP = "ignoreTimestamp"
 CHECKPOINT = "checkpointLocation"
 ID_PREFIX = "ottla-spark-"
@@ -53,6 +54,7 @@ OPTIONS = (
     ON_CHANGED_BATCH,
     APP_ID,
     VERSION,
+    PLANNED_AT,
     IGNORE_TIMESTAMP,
 )
 SPARKS_OWN = (CHECKPOINT, "queryName", INCLUDE_HEADERS)
@@ -116,6 +118,8 @@ class SinkOptions:
     """What it is to do with a batch that is there with other rows."""
     by_hand: BatchOf | None = None
     """The batch that the options themselves name."""
+    planned_at_ms: int | None = None
+    """When that batch was planned; None: not known."""
     checkpoint: str | None = None
     """Where a streaming query has its checkpoint, if it told."""
     staging_location: str | None = None
@@ -146,6 +150,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
             LOCATION,
             APP_ID,
             VERSION,
+            PLANNED_AT,
         )
         for name in names:
             if name.lower() in values:
@@ -166,6 +171,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
             values, ON_CHANGED_BATCH, {"fail": None, "skip": Step.SKIP, "write": Step.WRITE}
         ),
         by_hand=_by_hand(values),
+        planned_at_ms=_planned_at(values),
         checkpoint=values.get(CHECKPOINT.lower()),
         staging_location=_location(values),
     )
@@ -193,6 +199,19 @@ def _by_hand(values: Mapping[str, str]) -> BatchOf | None:
         message = f"option {VERSION} is a whole number from 0 on, not {version!r}"
         raise OptionError(message)
     return BatchOf(app_id, int(version))
+
+
+def _planned_at(values: Mapping[str, str]) -> int | None:
+    text = values.get(PLANNED_AT.lower())
+    if text is None:
+        return None
+    if APP_ID.lower() not in values:
+        message = f"option {PLANNED_AT} has a meaning with {APP_ID} and {VERSION} only"
+        raise OptionError(message)
+    if not (text.strip().isascii() and text.strip().isdigit()):
+        message = f"option {PLANNED_AT} is a time in milliseconds since 1970, not {text!r}"
+        raise OptionError(message)
+    return int(text)
 
 
 def _refuse_unknown(values: Mapping[str, str]) -> None:

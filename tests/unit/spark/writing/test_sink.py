@@ -12,6 +12,7 @@ pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
 
 from pyspark.sql import types
 
+from ottla.env.clock import SystemClock
 from ottla.ids import TopicPartition
 from ottla.spark.connection import OptionError
 from ottla.spark.planning.source import OttlaDataSource
@@ -293,9 +294,36 @@ def test_a_batch_is_named_by_hand_as_deltas_are(delivered):
     assert delivered == [("ottla-spark-orders", marker, [], rules), ("x", marker, [], rules)]
 
 
+def test_a_batch_named_by_hand_may_say_when_it_was_planned(delivered):
+    """Planned long ago and without a marker, it may be there: the marker expires."""
+    options = parse_sink_options(BY_HAND | {"txnPlannedAt": "1000"})
+    commit(options, [staged(options.by_hand)])
+    assert delivered[0][3].age_ms > EXPIRY_MS
+
+
+@pytest.mark.parametrize(
+    ("given", "is_told"),
+    [
+        ({}, True),
+        ({"txnVersion": "0"}, False),
+        ({"onMissingMarker": "write"}, False),
+        ({"txnPlannedAt": str(SystemClock().wall_ms())}, False),
+    ],
+)
+def test_a_batch_whose_marker_may_have_expired_is_told_of(monkeypatch, caplog, given, is_told):
+    found_none = Delivered(Step.WRITE, None)
+    monkeypatch.setattr(delivery, "deliver", lambda *_: found_none)
+    options = parse_sink_options(BY_HAND | given)
+    commit(options, [staged(options.by_hand)])
+    assert ("is there twice now" in caplog.text) is is_told
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
+        ({"txnPlannedAt": "1"}, "option txnPlannedAt"),
+        ({"txnPlannedAt": "1", "delivery": "exactly-once"}, "txnAppId and txnVersion only"),
+        (BY_HAND | {"txnPlannedAt": "now"}, "milliseconds since 1970, not 'now'"),
         ({"ignoreTimestamp": "maybe"}, "option ignoreTimestamp is false or true"),
         ({"txnAppId": "a"}, "are given together"),
         ({"txnVersion": "1"}, "are given together"),
