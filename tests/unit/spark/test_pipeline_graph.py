@@ -117,6 +117,21 @@ def test_a_definition_is_told_with_its_line():
     assert [node.file for node in made.nodes.values()] == ["t.sql:3", "t.sql:7"]
 
 
+def test_what_stands_in_strings_and_names_is_no_sql():
+    made = Graph("p")
+    text = (
+        "CREATE TEMPORARY VIEW a AS SELECT 'it\\'s; CREATE TEMPORARY VIEW b AS SELECT 1', "
+        '"; CREATE TEMPORARY VIEW c AS SELECT 1 -- no comment" FROM `x--y`;'
+        "CREATE TEMPORARY VIEW `it's d` AS SELECT ';' FROM a"
+    )
+    read_sql(text, "t.sql", made)
+    made.finish()
+    assert made.inputs_of("a") == ["x--y"]
+    assert made.inputs_of("it's d") == ["a"]
+    assert "b" not in made.nodes
+    assert "c" not in made.nodes
+
+
 SYNTAX = """[PARSE_SYNTAX_ERROR] Syntax error at or near 'one'. SQLSTATE: 42601 (line 4, pos 13)
 
 == SQL ==

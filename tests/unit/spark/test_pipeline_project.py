@@ -97,3 +97,9 @@ def test_a_project_made_here_has_the_name_of_the_directory(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     make(Path(), "topic-to-topic", "b:1")
     assert load(find(tmp_path)).name == tmp_path.name
+
+
+@pytest.mark.parametrize("name", ["a: b", "null", "it's #1", 'say "x"', "é"])
+def test_a_directory_may_have_any_name(tmp_path, name):
+    make(tmp_path / name, "changes", "h:1")
+    assert load(find(tmp_path / name)).name == name

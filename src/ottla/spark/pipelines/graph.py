@@ -121,8 +121,10 @@ class Graph:
 
 # ------------------------------------------------------------------------------------------- SQL
 
-_NO_CODE = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
-"""Strings and comments."""
+_NO_CODE = re.compile(
+    r"""`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/""", re.DOTALL
+)
+"""Names in backquotes, which stay; strings, in quotes of both kinds, and comments."""
 _NAME = r"(`[^`]+`|[\w]+)(?:\.(`[^`]+`|[\w]+))*"
 _DEFINITION = re.compile(
     r"^\s*CREATE\s+(?:OR\s+REFRESH\s+)?(STREAMING\s+TABLE|MATERIALIZED\s+VIEW|TEMPORARY\s+VIEW)\s+"
@@ -177,10 +179,13 @@ def line_of(error: str, text: str) -> int | None:
 
 def _plain(text: str) -> str:
     """Return SQL without what is written in its strings and comments, line by line as it was."""
-    return _NO_CODE.sub(
-        lambda found: ("''" if found[0].startswith("'") else " ") + "\n" * found[0].count("\n"),
-        text,
-    )
+
+    def without(found: re.Match[str]) -> str:
+        if found[0].startswith("`"):
+            return found[0]
+        return ("''" if found[0][0] in "'\"" else " ") + "\n" * found[0].count("\n")
+
+    return _NO_CODE.sub(without, text)
 
 
 def tables_in(query: str) -> Iterator[str]:

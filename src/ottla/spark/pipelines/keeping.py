@@ -13,6 +13,7 @@ Tables whose files are elsewhere than in a file system of this machine are not k
 Decision: docs/adr, a table that is made anew stays until the new one is there.
 """
 
+import glob
 import json
 import os
 import shutil
@@ -138,7 +139,7 @@ class KeptTables:
     def _versions(self, name: str) -> Iterator[Path]:
         """Yield the checkpoints of a table's flows, each with all that it has begun so far."""
         if self._checkpoints is not None and self._checkpoints.is_dir():
-            yield from self._checkpoints.glob(f"*/*/{name}/*/*")
+            yield from self._checkpoints.glob(f"*/*/{glob.escape(name)}/*/*")
 
 
 def _link_all(source: Path, target: Path) -> None:

@@ -6,6 +6,7 @@ told before any Spark starts. Knows no Spark; imports PyYAML where it reads.
 """
 
 import difflib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -204,7 +205,8 @@ def make(directory: Path, template: str, bootstrap: str) -> list[Path]:
     for path, text in _template_files(template):
         target = directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        filled = text.replace("@NAME@", name).replace("@BOOTSTRAP@", bootstrap)
+        filled = text.replace("@QUOTED_NAME@", json.dumps(name, ensure_ascii=False))
+        filled = filled.replace("@NAME@", name).replace("@BOOTSTRAP@", bootstrap)
         target.write_text(filled, encoding="utf-8")
         written.append(target)
     return written

@@ -14,6 +14,7 @@ reference, "Data Types".
 
 import json
 import re
+from collections.abc import Sequence
 
 from pyspark.sql.types import (
     ArrayType,
@@ -74,7 +75,7 @@ def parse_schema(text: str) -> StructType:
 def _of_json(text: str) -> DataType:
     try:
         return _nullable(StructType.fromJson(json.loads(text)))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         message = f"expected the JSON of a StructType: {error}"
         raise ValueError(message) from error
 
@@ -90,18 +91,39 @@ def _nullable(kind: DataType) -> DataType:
     """Return the type without its NOT NULLs. Raises ValueError for one that JSON cannot become."""
     match kind:
         case StructType():
+            _require_distinct(kind.names)
             return StructType([StructField(f.name, _nullable(f.dataType)) for f in kind.fields])
         case ArrayType():
             return ArrayType(_nullable(kind.elementType))
         case MapType():
-            return MapType(_nullable(kind.keyType), _nullable(kind.valueType))
+            return _map(_nullable(kind.keyType), _nullable(kind.valueType))
         case DecimalType():
-            return kind
+            return _decimal(kind.precision, kind.scale)
         case _ if type(kind) in SIMPLE.values():
             return kind
         case _:
             message = f"values cannot become {kind.simpleString()}"
             raise ValueError(message)
+
+
+def _map(key: DataType, value: DataType) -> MapType:
+    if key != StringType():
+        message = f"a map's keys are strings, not {key.simpleString()}"
+        raise ValueError(message)
+    return MapType(key, value)
+
+
+def _decimal(precision: int, scale: int) -> DecimalType:
+    if not 0 < precision <= 38 or not 0 <= scale <= precision:
+        message = f"decimal({precision}, {scale}) is impossible"
+        raise ValueError(message)
+    return DecimalType(precision, scale)
+
+
+def _require_distinct(names: Sequence[str]) -> None:
+    if len(set(names)) != len(names):
+        message = f"expected fields with different names, found {', '.join(names)}"
+        raise ValueError(message)
 
 
 class _Parser:
@@ -170,10 +192,11 @@ class _Parser:
                 self._need(",")
                 value = self.type()
                 self._need(">")
-                return MapType(key, value)
+                return _map(key, value)
             case "struct":
                 self._need("<")
                 fields = self.fields(">")
+                _require_distinct(fields.names)
                 self._need(">")
                 return fields
             case _:
@@ -186,10 +209,7 @@ class _Parser:
             if self._skip(","):
                 scale = self._number()
             self._need(")")
-        if not 0 < precision <= 38 or scale > precision:
-            message = f"decimal({precision}, {scale}) is impossible"
-            raise ValueError(message)
-        return DecimalType(precision, scale)
+        return _decimal(precision, scale)
 
     def _number(self) -> int:
         word, _ = self._take("a number")

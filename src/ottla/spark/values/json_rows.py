@@ -8,6 +8,7 @@ data source, with its defaults (partial results, NaN allowed).
 import base64
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Context, Decimal
@@ -45,6 +46,11 @@ FLOATS = {
     "-INF": "-inf",
 }
 BLANKS = " \t\r\n"
+DAY = r"\d{4}-\d\d-\d\d"
+ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)"
+_DATE = re.compile(rf"({DAY})(?:[T ].*)?", re.ASCII | re.DOTALL)
+_MOMENT = re.compile(rf"{DAY}(?:[T ]\d\d(?::?\d\d(?::?\d\d(?:\.\d+)?)?)?{ZONE}?)?", re.ASCII)
+"""Python reads more: days without dashes, weeks, any sign before the hour. Spark does not."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 DECIMALS = Context(prec=38, Emax=MAX_EMAX, Emin=MIN_EMIN)
@@ -147,7 +153,7 @@ class JsonRows:
         """Return microseconds since 1970: years beyond 9999 are fine, too."""
         if isinstance(found, Number):
             return _of_bits(int(found) * 1_000_000, 64)
-        moment = datetime.fromisoformat(_only(found, str))
+        moment = _moment(found)
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=self._zone)
         return (moment - EPOCH) // MICROSECOND
@@ -176,7 +182,7 @@ def _float(found: object) -> float:
 
 
 def _decimal(found: object, kind: DecimalType) -> Decimal:
-    if not isinstance(found, str) or "_" in found:
+    if not isinstance(found, str) or "_" in found or found != found.strip():
         raise NotOfItsType
     unit = Decimal(1).scaleb(-kind.scale)
     number = Decimal(found).quantize(unit, ROUND_HALF_UP, DECIMALS)
@@ -222,8 +228,23 @@ def dumps(found: object) -> str:
             return json.dumps(found, ensure_ascii=False)
 
 
+def _moment(found: object) -> datetime:
+    text = _only(found, str)
+    if not _MOMENT.fullmatch(text):
+        raise NotOfItsType
+    return datetime.fromisoformat(text)
+
+
 def _local_time(found: object) -> datetime:
-    return datetime.fromisoformat(_only(found, str)).replace(tzinfo=None)
+    return _moment(found).replace(tzinfo=None)
+
+
+def _day(found: object) -> date:
+    """Return the day; of a time that follows it, Spark reads nothing."""
+    day = _DATE.fullmatch(_only(found, str))
+    if day is None:
+        raise NotOfItsType
+    return date.fromisoformat(day[1])
 
 
 _CONVERT: dict[type[DataType], Convert] = {
@@ -232,7 +253,7 @@ _CONVERT: dict[type[DataType], Convert] = {
     **{kind: partial(_integer, bits=bits) for kind, bits in BITS.items()},
     FloatType: _float,
     DoubleType: _float,
-    DateType: lambda found: date.fromisoformat(_only(found, str)[:10]),
+    DateType: _day,
     TimestampNTZType: _local_time,
     BinaryType: lambda found: base64.b64decode(_only(found, str), validate=True),
 }

@@ -8,6 +8,14 @@ from pyspark.sql.types import StructType
 
 from ottla.spark.values.ddl import parse_schema
 
+MAP_OF_DATES = '{"type":"map","keyType":"date","valueType":"long","valueContainsNull":true}'
+
+
+def field_of(kind):
+    """The JSON of a StructType with one field of this type."""
+    field = '{"name":"a","nullable":true,"metadata":{},"type":' + kind
+    return '{"type":"struct","fields":[' + field + "}]}"
+
 
 @pytest.mark.parametrize(
     ("text", "meant"),
@@ -51,6 +59,12 @@ def test_not_null_is_read_over_also_in_json():
         ("a " + "array<" * 70 + "int" + ">" * 70, "more than 64 deep"),
         ("{", "JSON of a StructType"),
         ('{"type": "struct"}', "JSON of a StructType"),
+        ("m map<int,string>", "a map's keys are strings, not int"),
+        ("a struct<x:int,x:int>", "fields with different names, found x, x"),
+        (field_of('"decimal(50,2)"'), "decimal.50, 2. is impossible"),
+        (field_of('"decimal(5,-2)"'), "decimal.5, -2. is impossible"),
+        (field_of('{"type":"array","containsNull":true,"elementType":' * 3000), "JSON of a Struct"),
+        (field_of(MAP_OF_DATES), "a map's keys are strings, not date"),
     ],
 )
 def test_what_is_wrong_is_told(text, why):
