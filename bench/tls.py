@@ -79,7 +79,8 @@ class Side:
         """Make the topics and the requests."""
         for what, size in SIZES.items():
             topic = f"{self.protocol}-{size}".lower()
-            self.client.create_topic(topic, **{"max.message.bytes": "4000000"})
+            with WireClient(self.peer.bootstrap) as wire:  # It asks leaders, without TLS.
+                wire.create_topic(topic, **{"max.message.bytes": "4000000"})
             records = batch([(bytes(range(250)) * (size // 250 + 1))[:size]])
             data = [{"name": topic, "partition_data": [{"index": 0, "records": records}]}]
             self.bodies[what] = self.client.encode(
