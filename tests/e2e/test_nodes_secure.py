@@ -13,7 +13,7 @@ from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.authorizing import OPTIONS
 from tests.logging_in import shake_hands, token
 from tests.nodes import SECRET, Nodes
-from tools.wire_client import Closed, WireClient
+from tools.wire_client import Closed, WireClient, batch
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 PARTITIONS = 6
@@ -50,8 +50,8 @@ def create(nodes, topic):
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
 
 
-def wire_of(nodes, user, number=1):
-    wire = WireClient(nodes.address(number))
+def wire_of(nodes, user, number=1, **more):
+    wire = WireClient(nodes.address(number), **more)
     shake_hands(wire, "PLAIN")
     assert token(wire, f"\0{user}\0{user}")["error_code"] == 0
     return wire
@@ -209,3 +209,47 @@ def test_acls_and_quotas_of_one_node_hold_on_all(nodes):
             wire.close()
     for wire in (root, *others):
         wire.close()
+
+
+def test_each_node_throttles_by_its_own_count(nodes):
+    """As in Kafka: a quota is of each broker, and what one has served counts nowhere else."""
+    topic, bound = "throttled-by-each", 1000.0
+    create(nodes, topic)
+    root = wire_of(nodes, "root")
+    entity = [
+        {"entity_type": "user", "entity_name": "root"},
+        {"entity_type": "client-id", "entity_name": "metered"},
+    ]
+    ops = [{"key": "producer_byte_rate", "value": bound, "remove": False}]
+    entries = [{"entity": entity, "ops": ops}]
+    told = root.call("alter_client_quotas", 1, entries=entries, validate_only=False)
+    assert told["entries"][0]["error_code"] == 0
+    parts = root.call("metadata", 9, topics=[{"name": topic}])["topics"][0]["partitions"]
+    led = {part["leader_id"]: part["partition_index"] for part in parts}
+    assert sorted(led) == [1, 2, 3]
+    component = [
+        {"entity_type": "user", "match_type": 0, "match": "root"},
+        {"entity_type": "client-id", "match_type": 0, "match": "metered"},
+    ]
+
+    def produced(wire, index, size):
+        part = {"index": index, "records": batch([bytes(size)])}
+        data = [{"name": topic, "partition_data": [part]}]
+        told = wire.call("produce", 9, acks=1, timeout=10_000, topic_data=data)
+        assert told["responses"][0]["partition_responses"][0]["error_code"] == 0
+        return told["throttle_time"]
+
+    for number, index in led.items():
+        asked = wire_of(nodes, "root", number)
+
+        def known(asked=asked):
+            told = asked.call("describe_client_quotas", 1, components=component, strict=True)
+            return len(told["entries"] or ())
+
+        until(known, 1)
+        wire = wire_of(nodes, "root", number, client_id="metered")
+        assert produced(wire, index, 9000) == 0, "ten seconds' worth come at once, at each node"
+        assert 0 < produced(wire, index, 2500) < 3000, "others have served as much"
+        wire.close()
+        asked.close()
+    root.close()
