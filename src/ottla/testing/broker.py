@@ -66,8 +66,12 @@ class Broker(Cluster):
         ``process``: in a process of its own, not in a thread. ``data``: the directory; None: in
         memory. ``port`` 0: a free one. ``config``: broker options by Kafka's names.
         ``control``: serve clock and faults by HTTP, at ``control_url`` (docs/testing.md).
+        ``config`` has no ``listeners``: ValueError.
         """
         super().__init__()
+        if config and "listeners" in config:
+            why = "listeners is made of host and port: Broker(host=..., port=...)"
+            raise ValueError(why)
         self._texts = {**(config or {}), "listeners": f"PLAINTEXT://{host}:{port}"}
         self._data = data
         self._in_process = process

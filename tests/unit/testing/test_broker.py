@@ -167,6 +167,11 @@ def test_options_are_the_brokers():
         broker.produce("not-made", "x")
 
 
+def test_a_listener_of_another_way_is_refused_and_not_left_out():
+    with pytest.raises(ValueError, match="host and port"):
+        Broker(config={"listeners": "PLAINTEXT://127.0.0.1:9092"})
+
+
 def test_data_in_a_directory_is_there_again(tmp_path):
     for process in (False, True):
         with Broker(data=str(tmp_path / "data"), process=process) as broker:
