@@ -5,7 +5,7 @@ and may come from any thread. Built on ``ottla.client.blocking``; knows nothing 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 from ottla.client.blocking.cluster import BlockingClient
 from ottla.client.blocking.coordinators import BlockingCoordinators
@@ -32,6 +32,7 @@ from ottla.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from ottla.protocol.messages.produce import ProduceResponse
+from ottla.protocol.schema import Message
 from ottla.records.batch import MAGIC_V2, read_header
 from ottla.records.builder import build_batch
 from ottla.records.decode import decode_entry, whole_batches
@@ -43,6 +44,7 @@ NEW_TOPIC_SECONDS = 10.0
 PAUSE_MS = 20
 """How long a read waits for records before it looks at the time again."""
 
+Answer = TypeVar("Answer", bound=Message)
 Headers = Iterable[tuple[str, bytes | None]]
 
 
@@ -134,9 +136,10 @@ class Cluster:
             timeout_ms=round(NEW_TOPIC_SECONDS * 1000),
         )
         with self._lock:
-            answer = self._connected().any().call(request, CreateTopicsResponse)
+            answer, tries = self._answered(request, CreateTopicsResponse)
             for each in answer.topics:
-                _check(each.error_code, each.error_message, f"topic {topic}")
+                if tries == 1 or each.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                    _check(each.error_code, each.error_message, f"topic {topic}")
             if not self.is_ottla:  # Its own topics are there when the answer is.
                 self._connected().refresh([topic])
         return topic
@@ -149,9 +152,10 @@ class Cluster:
             timeout_ms=10_000,
         )
         with self._lock:
-            answer = self._connected().any().call(request, DeleteTopicsResponse)
+            answer, tries = self._answered(request, DeleteTopicsResponse)
             for each in answer.responses:
-                _check(each.error_code, each.error_message, f"topic {name}")
+                if tries == 1 or each.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    _check(each.error_code, each.error_message, f"topic {name}")
 
     def produce(
         self,
@@ -252,6 +256,17 @@ class Cluster:
             if clock.monotonic() >= until:
                 raise NotThereInTime(f"{group} lags {lag} records in {topic} after {timeout}")
             self._pause()
+
+    def _answered(self, request: Message, answer: type[Answer]) -> tuple[Answer, int]:
+        """Return the answer, and how many tries it took: a lost one may have done the work."""
+        tries = 0
+
+        def attempt() -> Answer:
+            nonlocal tries
+            tries += 1
+            return self._connected().any().call(request, answer)
+
+        return self._connected().retrying(attempt), tries
 
     def _connected(self) -> BlockingClient:
         if self._client is None:

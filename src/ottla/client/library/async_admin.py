@@ -16,7 +16,7 @@ from ottla.client.asyncio.admin import (
 from ottla.client.asyncio.configs import Configs, Resource, ResourceType
 from ottla.client.asyncio.groups import Groups, ListedGroup
 from ottla.client.library.core import Core
-from ottla.client.library.failures import within
+from ottla.client.library.failures import check_names, within
 from ottla.client.wire.group_description import GroupDescription
 from ottla.client.wire.offsets import EARLIEST, LATEST
 from ottla.client.wire.view import TopicView
@@ -61,6 +61,7 @@ class AsyncAdmin:
 
     async def delete_topics(self, *names: str, timeout: float | None = None) -> None:
         """Delete topics. Raises for the first that was not; others may be gone by then."""
+        check_names("delete topics", names)
         await within(f"delete {', '.join(names)}", self._topics.delete_topics(names), timeout)
 
     async def add_partitions(self, topic: str, total: int, *, timeout: float | None = None) -> None:

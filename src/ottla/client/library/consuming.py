@@ -20,6 +20,7 @@ from ottla.client.library.failures import (
     ClientClosed,
     ClientError,
     GroupMoved,
+    check_names,
     translated,
 )
 from ottla.client.library.joining import Joining
@@ -89,10 +90,7 @@ class ConsumerCore:
             raise BadArgument("subscribe", "the consumer has no group", fix="give it group=...")
         if self.reader.places and self._topics is None:
             raise BadArgument("subscribe", "the consumer has assigned partitions already")
-        names = frozenset(topics)
-        for name in names:
-            if not isinstance(name, str):
-                raise BadArgument("subscribe", f"a topic's name is a text, found {name!r}")
+        names = frozenset(check_names("subscribe", topics))
         self._pattern = re.compile(pattern) if pattern is not None else None
         self._topics = names
         self._is_changed = True

@@ -4,7 +4,7 @@ Owns the translation of what the rooms below raise. Knows no connection and no r
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -157,6 +157,16 @@ def as_failure(what: str, error: OttlaError) -> ClientError:
     if isinstance(error, InvalidConfig):
         return BadArgument(what, str(error))
     return ClientError(what, str(error))
+
+
+def check_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return names of topics. Raises BadArgument for what is none, such as a list of them."""
+    found = tuple(names)
+    for name in found:
+        if not isinstance(name, str):
+            why = f"a topic's name is a text, found {name!r}"
+            raise BadArgument(what, why, fix="give each name as an argument of its own: *names")
+    return found
 
 
 @contextmanager

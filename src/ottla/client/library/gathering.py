@@ -164,8 +164,8 @@ class Gatherer:
                 raise ClientClosed("send", "the producer is closed")
             lanes = topic.lanes
             if partition is not None:
-                if not 0 <= partition < len(lanes):
-                    why = f"it has {len(lanes)} partitions, numbered from 0; asked for {partition}"
+                if not hasattr(partition, "__index__") or not 0 <= partition < len(lanes):
+                    why = f"it has {len(lanes)} partitions, numbered from 0, and no {partition!r}"
                     raise BadArgument(f"send to {topic.name}", why)
                 lane = lanes[partition]
             elif key is not None:

@@ -119,13 +119,14 @@ class _Face:
 
     def _headers(self, topic: str, given: GivenHeaders) -> Headers:
         headers = headers_of(given) if given else ()
-        return headers if self._hooks is None else self._hooks.on_send(topic, headers)
+        return headers if self._hooks is None else headers_of(self._hooks.on_send(topic, headers))
 
     def _time(self, given: int | None) -> int:
         if given is None:
             return self._sender.clock.wall_ms()
-        if not 0 <= given < 1 << 62:
-            raise BadArgument("send", f"timestamp_ms={given} is no time in ms since 1970")
+        if not hasattr(given, "__index__") or not 0 <= given < 1 << 62:
+            why = f"timestamp_ms={given!r} is no whole number of ms since 1970"
+            raise BadArgument("send", why)
         return given
 
 
