@@ -59,6 +59,7 @@ def make_replicas(
             environment.executor,
             environment.rng.random_below,
             lambda: data.follower.image.brokers,
+            replica_manager.hosting.make_anew,
         ),
         fetching=FetcherSettings(
             config[options.REPLICA_FETCH_WAIT_MAX_MS],

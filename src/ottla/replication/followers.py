@@ -63,6 +63,8 @@ def answer_follower(
         if left is not None:
             return at._replace(diverging=left)
     if offset > log.log_end_offset:
+        if epoch < 0:  # It holds nothing, and begins where another leader's log began.
+            return at._replace(diverging=EpochEnd(asked.leader_epoch, log.log_end_offset))
         why = f"{partition.topic_partition}: {offset} is above the end {log.log_end_offset}"
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
     changes.follower_fetched(partition, node, offset, asked.broker_epoch)

@@ -5,10 +5,10 @@ whose fetch offset acknowledges it. Knows no connection: who fetches calls ``nex
 ``take`` with what came. Source: KIP-101, KIP-279, KIP-595.
 """
 
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import LeaderEpoch, NodeId
 from ottla.log.contents.leader_epochs import EpochEnd
 from ottla.log.replicated import append_replicated, check_replicated
@@ -23,6 +23,8 @@ from ottla.replication.follower import (
     truncation_offset,
 )
 from ottla.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
 
 
 class Fetched(NamedTuple):
@@ -41,10 +43,18 @@ class Following:
     """The fetches of one partition of this node, one at a time."""
 
     def __init__(
-        self, partition: Partition, cutting: Cutting, broker_epoch: Callable[[], int]
+        self,
+        partition: Partition,
+        cutting: Cutting,
+        broker_epoch: Callable[[], int],
+        make_anew: Callable[[Partition], None],
     ) -> None:
-        """``broker_epoch``: this node's registration, as it knows it."""
+        """``broker_epoch``: this node's registration, as it knows it.
+
+        ``make_anew``: lets another partition with an empty log take the place of this one.
+        """
         self.partition = partition
+        self._make_anew = make_anew
         self._cutting = cutting
         self._broker_epoch = broker_epoch
         self._number = 0
@@ -79,8 +89,8 @@ class Following:
     async def take(self, answered: Asked, fetched: Fetched) -> bool:
         """Do what an answer says, durably; False: it answers no newest request, and is dropped.
 
-        Raises KafkaError: as ``check_replicated``, ``append_replicated`` and ``Cutting``;
-        OFFSET_OUT_OF_RANGE when the logs part below this one's start: it cannot be put right here.
+        Raises KafkaError: as ``check_replicated``, ``append_replicated`` and ``Cutting``. When the
+        logs part below this one's start, nothing of it stays, and it ends here.
         """
         partition, log = self.partition, self.partition.log
         if partition.is_leader or not may_take(
@@ -95,7 +105,8 @@ class Following:
         if fetched.begins_at is not None:
             await self._cutting.begin_anew(partition, fetched.begins_at)
         elif fetched.diverging is not None:
-            await self._cut_to(fetched.diverging)
+            if not await self._cut_to(fetched.diverging):
+                return True
         elif len(fetched.records):
             append_replicated(log, check_replicated(fetched.records))
             await partition.flush_to(log.log_end_offset)
@@ -103,17 +114,24 @@ class Following:
             self._follow(fetched)
         return True
 
-    async def _cut_to(self, diverging: EpochEnd) -> None:
+    async def _cut_to(self, diverging: EpochEnd) -> bool:
+        """Cut the log; False: nothing of it could stay, and it is made anew."""
         partition, log = self.partition, self.partition.log
         own_end = log.end_offset_for_epoch(diverging.epoch)
         offset = truncation_offset(diverging, own_end, log.log_end_offset)
         if offset < log.log_start_offset:
-            why = (
-                f"{partition.topic_partition}: the leader's log is another one from {offset} on, "
-                f"this one starts at {log.log_start_offset}"
+            # An unclean election: what all had was deleted here, or never was.
+            logger.warning(
+                "%s: the leader's log is another one from %d on, and this one starts at %d: "
+                "nothing of it stays",
+                partition.topic_partition,
+                offset,
+                log.log_start_offset,
             )
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
+            self._make_anew(partition)
+            return False
         await self._cutting.truncate(partition, offset)
+        return True
 
     def _follow(self, fetched: Fetched) -> None:
         partition, log = self.partition, self.partition.log

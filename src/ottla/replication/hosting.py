@@ -228,6 +228,19 @@ class Hosting:
         if topics or is_broker:
             self._reconfigure(None if is_broker else [image.topic(name) for name in topics])
 
+    def make_anew(self, partition: Partition) -> None:
+        """Remove the log of a replica that follows, and make an empty one; both later.
+
+        Nothing happens when it is not hosted any more.
+        """
+        where, topic_id = partition.topic_partition, partition.topic_id
+        if self.partitions.get(where) is partition:
+            self._drop(where, topic_id)
+            if self._fenced is not None:
+                self._fenced[topic_id, where.partition] = partition.fenced_epoch
+            self._take(where, topic_id, partition.state, is_new=True)
+            self._work()
+
     def retry_unopened(self) -> None:
         """Make the logs that could not be made before: the disk may have had no space."""
         for where in list(self.unopened):

@@ -53,6 +53,8 @@ class ReplicaPorts(NamedTuple):
     random_below: Callable[[int], int]
     live: Callable[[], Container[NodeId]]
     """Returns the nodes that are registered now."""
+    make_anew: Callable[[Partition], None]
+    """Lets a partition with an empty log take the place of one that follows."""
 
 
 class Replicas:
@@ -144,7 +146,9 @@ class Replicas:
             self._follow_no_more(known[0].partition)
             known = None
         if known is None:
-            following = Following(partition, self._cutting, lambda: self._me.broker_epoch)
+            following = Following(
+                partition, self._cutting, lambda: self._me.broker_epoch, self._ports.make_anew
+            )
             self._following[where] = following, leader
         else:
             following = known[0]

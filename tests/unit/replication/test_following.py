@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from ottla.env.faulty_disk import FaultyDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId
@@ -38,9 +39,13 @@ class Pair:
         self.changes.watch(leading.partition())
         before = following.partition().state
         following.change(following.led(0, leader=OTHER, epoch=epoch, isr=isr, old=before))
-        node = following
+        self.follow()
+
+    def follow(self):
+        node = self.following
         cutting = Cutting(LogCuts(node.log_manager, node.clock), node.executor, node.clock)
-        self.follower = Following(node.partition(), cutting, lambda: REGISTERED)
+        make_anew = node.replica_manager.hosting.make_anew
+        self.follower = Following(node.partition(), cutting, lambda: REGISTERED, make_anew)
 
     def answer(self, asked, max_bytes=500):
         partition = self.leading.partition()
@@ -66,6 +71,10 @@ class Pair:
             self.following.executor.run_next()
         pytest.fail("it never ends")
 
+    def is_made_anew(self):
+        hosting = self.following.replica_manager.hosting
+        return self.follower.partition not in hosting.partitions.values()
+
     async def catch_up(self):
         """Fetch until a fetch brings nothing new; twice, for the high watermark."""
         nothing = 0
@@ -76,6 +85,9 @@ class Pair:
                 continue
             fetched = self.answer(asked)
             assert await self.take(asked, fetched)
+            if self.is_made_anew():
+                self.following.executor.run_all()
+                self.follow()
             self.following.partition().check()
             is_new = len(fetched.records) or fetched.diverging or fetched.begins_at
             nothing = 0 if is_new else nothing + 1
@@ -161,6 +173,39 @@ async def test_one_that_ends_below_the_leaders_start_begins_anew_there(pair, wor
     assert (copy.log_start_offset, copy.log_end_offset) == (20, 32)
     assert pair.following.partition().high_watermark == 32
     assert stored(log).endswith(stored(copy))
+
+
+@pytest.mark.parametrize("count", [5, 45])
+@pytest.mark.parametrize("is_empty", [False, True])
+async def test_one_that_parts_below_its_own_start_is_made_anew(
+    pair, make_node, words, count, is_empty
+):
+    """After an unclean election: what both had, if anything, was deleted here."""
+    fill(pair.leading, words, 30)
+    await pair.catch_up()
+    for node in pair.nodes:
+        log = node.partition().log
+        raise_start_offset(log, 30 if is_empty else 20)
+        drop_segments_below(log, node.disk, log.log_start_offset, 100)
+    if is_empty:
+        pair.nodes[1] = make_node(partitions=1, **CONFIG)
+        pair.lead(0, 1)
+        await pair.catch_up()
+        assert pair.following.partition().log.log_start_offset == 30
+    pair.nodes[0] = make_node(partitions=1, **CONFIG)
+    pair.nodes[0].change(pair.nodes[0].led(0, epoch=2, old=pair.nodes[0].partition().state))
+    fill(pair.nodes[0], words, count)
+    pair.nodes[1].partition_epoch = pair.nodes[0].partition_epoch = 50
+    pair.lead(0, 3, isr=(1,))
+    await pair.catch_up()
+    log, copy = pair.leading.partition().log, pair.following.partition().log
+    assert copy.is_in_service
+    assert stored(log).endswith(stored(copy))
+    assert copy.log_end_offset == count
+    if not (is_empty and count > 30):  # There it has nothing that parts.
+        assert stored(copy) == stored(log)
+    crashed = FaultyDisk(pair.following.disk.inner.crash(SeededRng(1)))
+    assert make_node(disk=crashed, partitions=1, **CONFIG).partition().log.log_end_offset == count
 
 
 async def test_only_the_answer_to_the_newest_request_is_taken(pair, words):

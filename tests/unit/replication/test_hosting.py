@@ -182,6 +182,26 @@ def test_a_replica_that_goes_and_comes_back_while_it_is_being_made_has_a_log(
     check_counts(node)
 
 
+def test_a_log_that_is_made_anew_is_empty_and_what_its_process_may_not_lead_stays_so(
+    node, apply, words
+):
+    apply(made("t1", 1, 1))
+    node.executor.run_all()
+    produce(node, words, "t1")
+    hosting, where = node.replica_manager.hosting, TopicPartition("t1", 0)
+    before = hosting.partitions[where]
+    before.fence(LeaderEpoch(3))
+    hosting.make_anew(before)
+    assert where not in hosting.partitions
+    hosting.make_anew(before)
+    node.executor.run_all()
+    after = hosting.partitions[where]
+    assert after is not before
+    assert after.log.log_end_offset == 0
+    assert after.fenced_epoch == 3
+    check_counts(node)
+
+
 def test_nothing_is_appended_to_the_old_topic_once_a_new_one_has_its_name(node, apply, words):
     """Acknowledged for the new topic, stored in the old one's log: gone with it."""
     apply(made("t2", 1, 2))

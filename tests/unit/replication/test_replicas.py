@@ -42,6 +42,7 @@ class Leading:
                 node.executor,
                 SeededRng(1).random_below,
                 lambda: self.live,
+                node.replica_manager.hosting.make_anew,
             ),
             fetching=FetcherSettings(500, 1, 1 << 20, 10 << 20, 1000),
             lag_max_ms=10_000,
