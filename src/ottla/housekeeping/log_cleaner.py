@@ -180,8 +180,13 @@ class LogCleaner:
                     _time_of_first_batch(segment)
 
     def _cleaned_to_of(self, partition: Partition) -> int | None:
-        known = self._cleaned_to.get(partition.topic_partition)
-        return known[1] if known and known[0] == partition.topic_id else None
+        where = partition.topic_partition
+        known = self._cleaned_to.get(where)
+        if known is None or known[0] != partition.topic_id:
+            return None
+        path = f"{dirname(partition.log.directory)}/{CLEANER_CHECKPOINT}"
+        # There it is lowered when the log is cut back.
+        return min(known[1], (self._checkpoints.says(path) or {}).get(where, known[1]))
 
     def _is_cleanable(self, partition: Partition) -> bool:
         where, log = partition.topic_partition, partition.log
@@ -239,7 +244,7 @@ class LogCleaner:
             # A start must not take the gaps that this makes for corruption.
             await self._save_recovery_points()
             is_done = await self._run(partition, cleaning)
-            if is_done:
+            if is_done and partition.log is log:  # Else it was cut, or moved, just now.
                 await self._note(partition, cleaning.end_offset)
         except KafkaError as error:
             if log.is_in_service:

@@ -14,6 +14,7 @@ from ottla.ids import NodeId, TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.directories.cutting import LogCuts
 from ottla.log.directories.manager import LogManager
+from ottla.log.files.checkpoints import read_offset_checkpoint
 from ottla.pending import pending_of
 from ottla.replication.cutting import Cutting
 
@@ -122,6 +123,23 @@ async def test_a_cut_log_is_a_prefix_and_goes_on(make_node, words, offset, end, 
     assert words.codes(answer) == [ErrorCode.NONE]
     assert words.result_of(answer)[0].base_offset == end
     log.check()
+
+
+async def test_what_comes_after_a_cut_is_not_taken_for_clean(make_node, words):
+    """Else it would keep several records of a key until the next ones of that key come."""
+    node = filled(make_node, words)
+    path = "/data/cleaner-offset-checkpoint"
+    node.log_manager.checkpoints.job({path: {T0: 22}}).run()
+    cleaner = node.housekeeper.cleaner
+    cleaner._take_checkpoints()
+    assert cleaner._cleaned_to_of(node.partition()) == 22
+    await cut(node, 10)
+    node.change(node.led(0, epoch=4, old=node.partition().state))
+    for _ in range(20):
+        node.append((0, words.batch(b"x")))
+        node.executor.run_all()
+    assert cleaner._cleaned_to_of(node.partition()) <= 10
+    assert read_offset_checkpoint(node.disk.inner.crash(SeededRng(3)), path)[T0] <= 10
 
 
 async def test_a_log_begins_anew_with_nothing_of_what_it_knew(make_node, words):

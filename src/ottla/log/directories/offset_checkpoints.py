@@ -189,23 +189,24 @@ class OffsetCheckpoints:
         return outcome
 
     def lower(self, where: TopicPartition, log_dir: str, offset: int) -> CheckpointJob:
-        """Let no recovery point of a partition in ``log_dir`` be above ``offset``, durably.
+        """Let a partition in ``log_dir`` be called neither durable nor clean above ``offset``.
 
-        Neither on disk nor in a job on its way. Blocks when it is to be written. The job returned
-        has run: hand it to ``LogManager.checkpointed`` on the loop. It holds if there are no
-        ``failures``.
+        Durably: neither on disk nor in a job on its way. Blocks when it is to be written. The job
+        returned has run: hand it to ``LogManager.checkpointed`` on the loop. It holds if there are
+        no ``failures``.
         """
-        path = f"{log_dir}/{RECOVERY_POINT_CHECKPOINT}"
         outcome = CheckpointJob(self, {})
+        paths = [f"{log_dir}/{name}" for name in (RECOVERY_POINT_CHECKPOINT, CLEANER_CHECKPOINT)]
         with self._lock:
-            for job in list(self._jobs):
-                offsets = job.files.get(path, {})
+            for path in paths:
+                for job in list(self._jobs):
+                    offsets = job.files.get(path, {})
+                    if offsets.get(where, 0) > offset:
+                        offsets[where] = offset
+                offsets = self._on_disk.get(path, {})
                 if offsets.get(where, 0) > offset:
-                    offsets[where] = offset
-            offsets = self._on_disk.get(path, {})
-            if offsets.get(where, 0) > offset:
-                outcome.files[path] = {**offsets, where: offset}
-                self._write(path, outcome.files[path], outcome)
+                    outcome.files[path] = {**offsets, where: offset}
+                    self._write(path, outcome.files[path], outcome)
         return outcome
 
     def _tells_of(self, names: Collection[TopicPartition]) -> bool:
