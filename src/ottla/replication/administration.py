@@ -10,7 +10,7 @@ leader's process is newer than its grant. Knows no wire. Source: KIP-455, KIP-46
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
 from itertools import islice
@@ -162,7 +162,7 @@ class ReplicaAdministration:
     def _begun(
         self, state: PartitionState, replicas: Sequence[int], may_change_factor: bool
     ) -> PartitionState:
-        known = {*self._image.brokers, *state.replicas}
+        known = {*self._image.brokers, *state.replicas, *self._away(replicas)}
         target = checked_assignment(replicas, known)
         factor = len(state.replicas) - len(state.removing)
         if not may_change_factor and len(target) != factor:
@@ -172,6 +172,11 @@ class ReplicaAdministration:
         if after._replace(partition_epoch=state.partition_epoch) == state:
             return state
         return after
+
+    def _away(self, nodes: Iterable[int]) -> list[NodeId]:
+        """Return those of ``nodes`` that belong to the cluster, though they may be down."""
+        mirror, key_of = self._follower.mirror, self._keys.known_broker
+        return [node for node in map(NodeId, nodes) if mirror.get(key_of(node)) is not None]
 
     def _cancelled(self, state: PartitionState, where: TopicPartition) -> PartitionState:
         if not state.adding and not state.removing:

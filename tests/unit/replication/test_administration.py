@@ -7,7 +7,8 @@ import pytest
 from ottla.cluster.in_time import Patience
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicPartition
-from ottla.metadata.values import NO_LEADER
+from ottla.metadata.store import Put
+from ottla.metadata.values import NO_LEADER, KnownBrokerValue, encode_known_broker
 from ottla.replication.administration import (
     AT_ONCE,
     Election,
@@ -103,6 +104,17 @@ async def test_bad_targets_are_refused_and_nothing_changes(world):
     ]
     assert await reassign(world, (0, [A, B])) == [None], "it is so already"
     assert await world.state() == before
+
+
+async def test_a_target_may_be_down_if_it_belongs_to_the_cluster(world):
+    """As in Kafka, where a fenced broker is registered."""
+    down = NodeId(9)
+    known = encode_known_broker(KnownBrokerValue({}))
+    await world.store.commit([], [Put(world.keys.known_broker(down), known)])
+    await world.begin(state((A, B), isr=(A, B)))
+    assert await reassign(world, (0, [A, down])) == [None]
+    after = await world.state()
+    assert (after.replicas, after.adding, after.removing) == ((A, down, B), (down,), (B,))
 
 
 async def test_the_factor_counts_without_those_that_go(world):
