@@ -33,6 +33,7 @@ from ottla.config.hosts import CLUSTER
 from ottla.config.listeners import Endpoint
 from ottla.config.option import InvalidConfig, value_text
 from ottla.config.security import PLAINTEXT
+from ottla.config.unused import key_of_encrypted_nodes
 from ottla.env.clock import SystemClock
 from ottla.env.collector import Collector
 from ottla.env.open_files import raise_open_files_limit
@@ -252,9 +253,10 @@ def read_config(
     Raises Failure.
     """
     try:
-        from_file = sort_out(_read_file(path)) if path is not None else None
-        defined = sort_out(read_definitions(definitions))
-        texts = {**(from_file.texts if from_file else {}), **defined.texts}
+        filed = _read_file(path) if path is not None else {}
+        named = read_definitions(definitions)
+        from_file, defined = sort_out(filed), sort_out(named)
+        texts = {**from_file.texts, **defined.texts}
         if data is not None:
             texts[options.LOG_DIRS.key] = data
         if secure is not None:
@@ -267,11 +269,18 @@ def read_config(
             key = options.ADVERTISED_LISTENERS.key
             texts[key] = value_text(_advertised(texts, advertise))
         texts.update(further)
+        encrypted = key_of_encrypted_nodes({**filed, **named})
+        if CLUSTER.key in texts and encrypted is not None:
+            why = (
+                f"{encrypted} cannot be honoured: what hosts say to each other is not encrypted by"
+                " this version; take it out, and keep their ports in a network that you trust"
+            )
+            raise InvalidConfig(encrypted, None, why)
         config = broker_config(texts)
     except InvalidConfig as error:
         where = f"in {path}" if path is not None else ""
         raise Failure(str(error), why=where, fix="see docs/options.md", code=Exit.USAGE) from error
-    for text in (*(from_file.notes if from_file else ()), *defined.notes):
+    for text in (*from_file.notes, *defined.notes):
         note(f"note: {text}")
     return config
 

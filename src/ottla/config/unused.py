@@ -5,11 +5,14 @@ relies on them: a node that ignored ``ssl.*`` would send secrets unencrypted.
 Source: Kafka's broker configuration reference.
 """
 
+from collections.abc import Mapping
+
 _NO_THREADS = "a node is one event loop"
 NO_KRAFT = "there is no KRaft controller; the metadata is in the node's own store"
 _KERNEL = "the kernel sizes socket buffers by itself"
 _NO_JVM = "there is no JVM"
-_OF_NODES = "nodes ask one another on this machine only, by a listener and a login of their own"
+_OF_NODES = "nodes ask one another by a listener and a login of their own"
+_ENCRYPTED = ("SSL", "SASL_SSL")
 _NOT_YET = "what it tunes is not served by this version"
 
 PASSED_OVER = {
@@ -92,6 +95,23 @@ def why_passed_over(key: str) -> str | None:
 def why_refused(key: str) -> str | None:
     """Return why a configuration with ``key`` is refused; None when it is not."""
     return None if key in PASSED_OVER else _lookup(RELIED_ON, key)
+
+
+def key_of_encrypted_nodes(texts: Mapping[str, str]) -> str | None:
+    """Return the key by which nodes were to ask one another with TLS; None: they need not.
+
+    ``texts``: what was given, also what is passed over. Between hosts that must not be ignored.
+    """
+    key = "security.inter.broker.protocol"
+    if texts.get(key, "").strip().upper() in _ENCRYPTED:
+        return key
+    key = "inter.broker.listener.name"
+    name = texts.get(key, "").strip().upper()
+    protocols = {name: name}
+    for each in texts.get("listener.security.protocol.map", "").split(","):
+        listener, _, protocol = each.partition(":")
+        protocols[listener.strip().upper()] = protocol.strip().upper()
+    return key if protocols[name] in _ENCRYPTED else None
 
 
 def _lookup(reasons: dict[str, str], key: str) -> str | None:

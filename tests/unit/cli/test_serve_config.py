@@ -56,6 +56,35 @@ def test_a_bad_option_says_what_and_why(definition, words):
     assert caught.value.code is Exit.USAGE
 
 
+MAP = "listener.security.protocol.map"
+ETCD = {"ottla.cluster": "etcd://e1:2379/prod"}
+
+
+@pytest.mark.parametrize(
+    "definitions",
+    [
+        ["security.inter.broker.protocol=SSL"],
+        ["security.inter.broker.protocol=sasl_ssl"],
+        ["inter.broker.listener.name=SSL"],
+        ["inter.broker.listener.name=IN", f"{MAP}=PLAINTEXT:PLAINTEXT,IN:SASL_SSL"],
+    ],
+)
+def test_hosts_that_are_to_encrypt_what_they_say_to_each_other_do_not_start(definitions, capsys):
+    with pytest.raises(Failure, match="is not encrypted") as caught:
+        read_config(None, definitions, further=ETCD)
+    assert caught.value.code is Exit.USAGE
+    read_config(None, definitions)  # Nodes of one machine have nothing to encrypt.
+    assert "is ignored" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "definition",
+    ["security.inter.broker.protocol=SASL_PLAINTEXT", "inter.broker.listener.name=PLAINTEXT"],
+)
+def test_hosts_log_in_to_each_other_in_any_case(definition):
+    read_config(None, [definition], further=ETCD)
+
+
 def test_a_missing_file_is_a_usage_error(tmp_path):
     with pytest.raises(Failure, match="cannot read") as caught:
         read_config(tmp_path / "absent", [])
