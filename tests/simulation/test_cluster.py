@@ -1,17 +1,21 @@
 """Worlds of several nodes: they repeat, they judge, and some of them stay whole."""
 
 import random
+import secrets
 
 import pytest
 
 from ottla.metadata.store import Put
 from tests.simulation.cluster.ledger import Fate, Ledger, Sent, Transaction
-from tests.simulation.cluster.running import digest_elsewhere, live
+from tests.simulation.cluster.running import command_of, digest_elsewhere, live
 from tests.simulation.cluster.store import KeptSession, SharedEntries, StoreLink
 from tests.simulation.loop import Life, SimulatedLoop
 from tests.simulation.mutants import MUTANTS_OF_SEVERAL, SOURCE, mutant_of, patched
 
 WHERE = ("t", 0)
+FRESH_WORLDS = 3
+FRESH_MINUTES = 1.7
+"""Some 4 seconds of a processor each."""
 
 
 class Found:
@@ -56,6 +60,18 @@ def test_two_simulated_minutes_of_three_nodes_break_no_promise(name):
     assert told["problems"] == []
     assert told["seconds"] >= 120
     assert told["checked"] > 0, "records were looked at"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("_number", range(FRESH_WORLDS))
+def test_a_fresh_seed_of_three_nodes_breaks_no_promise(capsys, _number):
+    """Worlds that nobody has seen."""
+    name = str(secrets.randbelow(1 << 32))
+    command = command_of(name, FRESH_MINUTES, 3)
+    with capsys.disabled():
+        print(f"\n{command}", end="")
+    assert live(name, FRESH_MINUTES)["problems"] == [], command
 
 
 def test_what_a_buried_life_lets_go_of_wakes_the_living():
