@@ -1,8 +1,14 @@
 """``ottla bench``, on Ottla and on Apache Kafka."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
+
+from tests.cli_tasks import until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -49,3 +55,16 @@ def test_what_the_cluster_refuses_ends_it_and_leaves_no_topic(ottla, topics):
     assert topics() == []
     for wrong in (("--size", "0"), ("--for", "x"), ("-c", "x")):
         assert ottla("bench", "produce", *wrong)[0] == 2
+
+
+@pytest.mark.parametrize("verb", ["produce", "consume", "latency"])
+def test_ctrl_c_ends_a_measurement_and_leaves_no_topic(either, topics, verb):
+    words = [sys.executable, "-m", "ottla", "bench", verb, "--for", "60s"]
+    with subprocess.Popen(
+        words, stderr=subprocess.PIPE, env={**os.environ, "OTTLA_BOOTSTRAP": either.bootstrap}
+    ) as measuring:
+        until(topics)
+        measuring.send_signal(signal.SIGINT)
+        assert measuring.wait(60) == 130
+        assert measuring.stderr.read() == b""
+    until(lambda: not topics())
