@@ -42,11 +42,11 @@ def runner() -> ModuleType:
 
 def main() -> None:
     """Run it until the query ends."""
-    run = runner().main
     from pyspark.worker_util import get_sock_file_to_executor
 
+    # First of all: Spark waits ten seconds for it, which are few where much else runs.
     with get_sock_file_to_executor(timeout=None) as socket:
-        run(socket, socket)
+        runner().main(socket, socket)
 
 
 if __name__ == "__main__":
