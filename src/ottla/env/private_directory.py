@@ -77,9 +77,13 @@ class PrivateDirectory(NamedTuple):
 
     def _write(self, text: str, *, is_lasting: bool) -> str:
         descriptor, path = tempfile.mkstemp(prefix=".making-", dir=self.path)  # 0600
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            if is_lasting:
-                file.flush()
-                os.fsync(file.fileno())
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                if is_lasting:
+                    file.flush()
+                    os.fsync(file.fileno())
+        except OSError:  # The disk is full. Half a secret does not stay.
+            os.unlink(path)
+            raise
         return path

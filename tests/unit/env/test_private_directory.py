@@ -1,5 +1,6 @@
 """Secrets in a directory: nobody else reads them, and they are not overwritten."""
 
+import errno
 import os
 import stat
 
@@ -71,3 +72,13 @@ def test_a_file_in_its_place_is_no_directory(tmp_path):
     (tmp_path / "file").write_text("text")
     with pytest.raises(FileExistsError):
         PrivateDirectory(str(tmp_path / "file")).make()
+
+
+def test_a_full_disk_leaves_no_part_of_a_secret(directory, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        directory.keep("kept", "a secret")
+    assert os.listdir(directory.path) == []
