@@ -2,10 +2,6 @@
 
 import re
 
-import pytest
-
-pytest.importorskip("markdown_it", reason="markdown-it-py comes with import-linter")
-
 from tools import site
 
 
