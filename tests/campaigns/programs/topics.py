@@ -17,6 +17,8 @@ COMPACTED = {
     "segment.ms": "1000",
     "min.cleanable.dirty.ratio": "0.01",
 }
+KEPT = {"retention.ms": "-1"}
+"""Records are of 2023: the broker's retention would take them at its first check."""
 KEYS = (None, b"", *(b"key-%d" % number for number in range(12)))
 SETTLED_SECONDS = 0.7
 UNTIL_SETTLED_SECONDS = 20
@@ -37,7 +39,7 @@ class Topics:
         self._known = {}
 
     def make(self, name, partitions, *, compacted=False):
-        configs = COMPACTED if compacted else {}
+        configs = COMPACTED if compacted else KEPT
         new = NewTopic(name, partitions, 1, config=configs)
         self._admin.create_topics([new])[name].result(WAIT_SECONDS)
         self._made.add(name)
