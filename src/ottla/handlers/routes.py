@@ -310,6 +310,34 @@ def _delete_acls(services: Services) -> Handler[Any]:
     return DeleteNoAcls()
 
 
+def _create_delegation_token(services: Services) -> Handler[Any]:
+    from ottla.handlers.apis.delegation_tokens_off import CreateDelegationToken
+
+    del services
+    return CreateDelegationToken()
+
+
+def _renew_delegation_token(services: Services) -> Handler[Any]:
+    from ottla.handlers.apis.delegation_tokens_off import RenewDelegationToken
+
+    del services
+    return RenewDelegationToken()
+
+
+def _expire_delegation_token(services: Services) -> Handler[Any]:
+    from ottla.handlers.apis.delegation_tokens_off import ExpireDelegationToken
+
+    del services
+    return ExpireDelegationToken()
+
+
+def _describe_delegation_token(services: Services) -> Handler[Any]:
+    from ottla.handlers.apis.delegation_tokens_off import DescribeDelegationToken
+
+    del services
+    return DescribeDelegationToken()
+
+
 def _elements_max(services: Services) -> int:
     return services.config[options.ANSWER_MAX_ELEMENTS]
 
@@ -349,6 +377,10 @@ ROUTES: dict[ApiKey, MakeHandler] = {
     ApiKey.DESCRIBE_ACLS: _describe_acls,
     ApiKey.CREATE_ACLS: _create_acls,
     ApiKey.DELETE_ACLS: _delete_acls,
+    ApiKey.CREATE_DELEGATION_TOKEN: _create_delegation_token,
+    ApiKey.RENEW_DELEGATION_TOKEN: _renew_delegation_token,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _expire_delegation_token,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: _describe_delegation_token,
     **GROUP_ROUTES,
 }
 """Who makes the handler of each API; ApiVersions, which tells them all, is added to them."""

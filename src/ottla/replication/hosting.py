@@ -172,7 +172,9 @@ class Hosting:
                     where = TopicPartition(name, index)
                     wanted[where] = state
                     topic_ids.append(Wanted(where, topic.topic_id, is_new))
-                    if len(state.replicas) > 1 and self._has_no_log(where, topic.topic_id):
+                    if len(state.replicas) > 1 and _has_no_log(
+                        self._log_manager, where, topic.topic_id
+                    ):
                         self.missing_at_start.append((where, topic.topic_id))
                 elif self._node_id in state.left:
                     self._remove_left(TopicPartition(name, index), topic.topic_id)
@@ -189,12 +191,6 @@ class Hosting:
         if log is not None and log.topic_id == topic_id:
             logger.info("%s: this node is no replica any more; its copy is removed", where)
             self._add(Step(where, topic_id, None, is_new=False))
-
-    def _has_no_log(self, where: TopicPartition, topic_id: TopicId) -> bool:
-        if where in self._log_manager.offline:
-            return False  # It is there, and cannot be read now.
-        log = self._log_manager.get(where)
-        return log is None or log.topic_id not in (None, topic_id)
 
     def registered(self) -> None:
         """Fence what was granted before this process registered: the image just told that it did.
@@ -293,10 +289,7 @@ class Hosting:
         self._add(Step(where, topic_id, None, is_new=False, partition=partition))
 
     def _add(self, step: Step) -> None:
-        queue = self._queues.get(step.where.topic)
-        if queue is None:
-            queue = self._queues[step.where.topic] = deque()
-        queue.append(step)
+        self._queues.setdefault(step.where.topic, deque()).append(step)
 
     # Doing it.
 
@@ -480,6 +473,13 @@ def _named(
         if topic is not None:  # None: it is deleted, and its configs after it.
             for number in range(len(topic.partitions)):
                 yield TopicPartition(topic.name, number)
+
+
+def _has_no_log(manager: LogManager, where: TopicPartition, topic_id: TopicId) -> bool:
+    if where in manager.offline:
+        return False  # It is there, and cannot be read now.
+    log = manager.get(where)
+    return log is None or log.topic_id not in (None, topic_id)
 
 
 def _fenced_epoch_of(state: PartitionState, node: NodeId) -> LeaderEpoch:

@@ -29,6 +29,8 @@ SENSELESS = {"sync_group": {23}, "create_topics": {42}}
 """What some requests are refused for in any case: half of a protocol, an internal topic."""
 OPEN = {"api_versions", "sasl_handshake", "sasl_authenticate"}
 """Part of the way in."""
+TOKENS = {f"{verb}_delegation_token" for verb in ("create", "renew", "expire", "describe")}
+"""There are none; ``test_delegation_tokens`` asks for them."""
 ABSENT = {
     "t-a": "t-c",
     "t-b": "t-d",
@@ -139,7 +141,7 @@ def _leaves(value):
 
 def test_every_served_api_is_asked(alice):
     served = {one["api_key"] for one in alice.call("api_versions", 0)["api_keys"]}
-    asked = {ApiKey[kind.upper()].value for kind in (*KINDS, *OPEN)}
+    asked = {ApiKey[kind.upper()].value for kind in (*KINDS, *OPEN, *TOKENS)}
     assert served == asked
 
 

@@ -64,6 +64,10 @@ MODULES = {
     ApiKey.DESCRIBE_ACLS: "administration",
     ApiKey.CREATE_ACLS: "administration",
     ApiKey.DELETE_ACLS: "administration",
+    ApiKey.CREATE_DELEGATION_TOKEN: "delegation_tokens",
+    ApiKey.RENEW_DELEGATION_TOKEN: "delegation_tokens",
+    ApiKey.EXPIRE_DELEGATION_TOKEN: "delegation_tokens",
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: "delegation_tokens",
 }
 """The guards' modules. Produce, which must be served at once, has a way of its own."""
 UNGUARDED = {
