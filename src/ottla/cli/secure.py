@@ -148,7 +148,8 @@ def prepare(config: Config, path: str) -> Secured:
     host = told[0] if told else "127.0.0.1" if listens_everywhere else served.endpoint.host
     directory = PrivateDirectory(path)
     try:
-        is_new = directory.make()
+        directory.make()
+        is_new = not any(directory.has(name) for name in (CA, SERVER, PASSWORD))
         _make_missing(directory, host)
         password = directory.read(PASSWORD).strip()
         _try(directory, host)
@@ -162,7 +163,9 @@ def prepare(config: Config, path: str) -> Secured:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         named = getattr(error, "filename", None) or path
-        raise Failure(f"--secure: cannot use {named}", why=why) from error
+        is_file = isinstance(error, FileExistsError | NotADirectoryError)
+        fix = "name a directory, or one that is not there yet" if is_file else ""
+        raise Failure(f"--secure: cannot use {named}", why=why, fix=fix) from error
     if not password:
         raise _broken(directory, PASSWORD, "it is empty")
     user = FirstUser(USER, MECHANISM, password, is_needed=True)

@@ -84,6 +84,23 @@ def test_a_second_start_uses_what_the_first_has_made(directory):
     assert first.user.password not in repr(first)
 
 
+def test_keys_are_new_in_a_directory_with_other_files(directory):
+    directory.mkdir(mode=0o700)
+    (directory / "notes.txt").write_text("mine")
+    assert prepared(directory).is_new
+    assert not prepared(directory).is_new
+    assert (directory / "notes.txt").read_text() == "mine"
+
+
+def test_a_file_where_the_directory_should_be_is_told_with_the_way_out(directory):
+    directory.write_text("mine")
+    for path in (directory, directory / "below"):
+        with pytest.raises(Failure) as told:
+            prepared(path)
+        assert "name a directory" in told.value.fix
+    assert directory.read_text() == "mine"
+
+
 def test_a_start_that_was_cut_off_is_gone_on_with(directory):
     prepared(directory)
     kept = (directory / "ca.key").read_bytes()
