@@ -182,6 +182,14 @@ def at_least_one(text: str) -> int:
     return int(text)
 
 
+def whole(text: str) -> int:
+    """Return a whole number, for argparse's ``type``: ``int`` would take ``1_0`` and any script."""
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
 def per_second(text: str) -> float:
     """Return a rate above 0, for argparse's ``type``; ``1k`` is a thousand."""
     number, factor = (text[:-1], 1000.0) if text.endswith("k") else (text, 1.0)

@@ -19,6 +19,7 @@ from ottla.client.asyncio.fetcher import FetchedBatches, Fetcher
 from ottla.client.wire.fetching import FetchLimits
 from ottla.client.wire.offsets import EARLIEST, LATEST, NO_OFFSET
 from ottla.client.wire.reading import read_records
+from ottla.config.human import is_whole
 from ottla.ids import TopicPartition
 
 RESETS = {
@@ -45,10 +46,10 @@ def read_span(texts: Sequence[str]) -> Span:
     span = Span()
     for text in texts:
         kind, at, number = text.partition("@")
-        if at and kind in ("s", "e") and number.isascii() and number.isdigit():
+        if at and kind in ("s", "e") and is_whole(number):
             time_ms = int(number)
             span = span._replace(from_ms=time_ms) if kind == "s" else span._replace(to_ms=time_ms)
-        elif text in ("beginning", "end", "stored") or text.removeprefix("-").isdigit():
+        elif text in ("beginning", "end", "stored") or is_whole(text.removeprefix("-")):
             span = span._replace(place=text)
         else:
             why = "it is not beginning, end, stored, N, -N, s@MS or e@MS"

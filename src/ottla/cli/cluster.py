@@ -14,6 +14,7 @@ from ottla.cli.arguments import (
     add_command,
     add_group,
     add_output_option,
+    whole,
 )
 from ottla.cli.failure import Exit, Failure, explain
 from ottla.cli.output import FORMATS, Format, Row, Value, note, write_object, write_rows
@@ -52,7 +53,7 @@ def register(commands: Commands) -> None:
     ):
         parser = add_command(verbs, name, text, command)
         if name == "apis":
-            parser.add_argument("--broker", type=int, metavar="ID", help="of this one; else any")
+            parser.add_argument("--broker", type=whole, metavar="ID", help="of this one; else any")
         add_output_option(parser, *FORMATS)
         add_client_options(parser)
     _register_moves(verbs)
@@ -68,7 +69,7 @@ def _register_moves(verbs: Commands) -> None:
     balancing = add_command(verbs, "balance", about, balance)
     about = "Plan moves after which a node has no replica."
     draining = add_command(verbs, "drain", about, drain)
-    draining.add_argument("node", type=int, metavar="NODE", help="its id")
+    draining.add_argument("node", type=whole, metavar="NODE", help="its id")
     for parser in (balancing, draining):
         parser.add_argument("--execute", action="store_true", help="move; else only print")
         parser.add_argument("--no-wait", action="store_true", help="until replicas have moved")

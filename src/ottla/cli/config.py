@@ -24,6 +24,7 @@ from ottla.cli.run import run
 from ottla.cli.second_options import add_second_options
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.configs import ConfigEntry, Configs, Resource, ResourceType
+from ottla.config.human import is_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def parse_resource(text: str) -> Resource:
         near = get_close_matches(kind, [*kinds, "cluster"], 1)
         hint = f"; did you mean {near[0]}{'' if near[0] == 'cluster' else '/NAME'}?" if near else ""
         raise Failure(f"{text!r} has no configs{hint}", fix=_FORMS, code=Exit.USAGE)
-    if kinds[kind] is ResourceType.BROKER and not (name.isascii() and name.isdigit()):
+    if kinds[kind] is ResourceType.BROKER and not is_whole(name):
         raise Failure(f"a broker has a number, not {name!r}", fix="broker/1", code=Exit.USAGE)
     return Resource(kinds[kind], name)
 
@@ -269,7 +270,7 @@ def shown_value(key: str, value: str) -> str:
     """Return a value; long times and sizes with the short form of it behind."""
     from ottla.config.human import human_text
 
-    if not value.isdigit():
+    if not is_whole(value):
         return value
     for kind in ResourceType:
         table = _table(kind)

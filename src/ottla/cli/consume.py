@@ -10,6 +10,7 @@ from ottla.cli.arguments import (
     add_command,
     add_output_option,
     at_least_one,
+    whole,
 )
 from ottla.cli.consume_offline import without_offline
 from ottla.cli.consume_printer import Printer, Search, show_of
@@ -56,7 +57,7 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "-p",
         "--partition",
-        type=int,
+        type=whole,
         action="append",
         default=[],
         metavar="N",

@@ -17,7 +17,7 @@ from ottla.cli.arguments import (
 from ottla.cli.failure import Exit, Failure, leave
 from ottla.cli.log import show_findings
 from ottla.cli.output import FORMATS, Format, answer, chosen, note
-from ottla.config.human import size_text
+from ottla.config.human import is_whole, size_text
 
 if TYPE_CHECKING:
     from ottla.log.inspect.examine import DataDirectory
@@ -66,7 +66,7 @@ def _is_address(options: Namespace) -> bool:
         is_told = options.bootstrap != options.parser.get_default("bootstrap")
         return is_told or bool(options.settings) or options.command_config is not None
     _, colon, port = place.rpartition(":")
-    if not colon or not port.isdecimal() or "/" in place:
+    if not colon or not is_whole(port) or "/" in place:
         return False
     options.bootstrap = place
     return True

@@ -17,6 +17,7 @@ from ottla.cli.arguments import (
     add_output_option,
     at_least_one,
     later,
+    whole,
 )
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
@@ -82,7 +83,7 @@ def _declare_reset(verbs: Commands) -> None:
         help="earliest, latest, an offset, -10, -5m or a time",
     )
     parser.add_argument(
-        "--shift", type=int, metavar="N", help="so many on, or back (-N), inside the log"
+        "--shift", type=whole, metavar="N", help="so many on, or back (-N), inside the log"
     )
     parser.add_argument(
         "--from-file", dest="file", metavar="FILE", help="lines of TOPIC,PARTITION,OFFSET"

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli import output as out
-from ottla.cli.arguments import Commands, Parser, add_command, add_group, add_output_option
+from ottla.cli.arguments import (
+    Commands,
+    Parser,
+    add_command,
+    add_group,
+    add_output_option,
+    whole,
+)
 from ottla.cli.failure import Exit, Failure, explain, leave, leave_at_once
 from ottla.cli.interruption import Told, raising
 from ottla.cli.output import FORMATS, Row, note, write_object, write_rows
@@ -81,7 +88,7 @@ def _declare_run(parser: Parser) -> None:
     )
     parser.add_argument("--full-refresh-all", action="store_true", help="everything anew")
     parser.add_argument("--every", metavar="TIME", help="run again and again, this long apart: 30s")
-    parser.add_argument("--runs", type=int, metavar="N", help="with --every: so many runs")
+    parser.add_argument("--runs", type=whole, metavar="N", help="with --every: so many runs")
     parser.add_argument(
         "--with-broker", action="store_true",
         help="start a broker at that address for the time of the run, and missing topics in it",

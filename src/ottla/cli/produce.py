@@ -14,6 +14,7 @@ from ottla.cli.arguments import (
     add_command,
     at_least_one,
     per_second,
+    whole,
 )
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.input_stream import input_stream, part_lists
@@ -81,7 +82,7 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--rate", type=per_second, metavar="N", help="so many a second, at most; 1k, 0.5"
     )
-    parser.add_argument("-p", "--partition", type=int, metavar="N", help="to this one always")
+    parser.add_argument("-p", "--partition", type=whole, metavar="N", help="to this one always")
     parser.add_argument(
         "--acks", choices=ACKS, default="all", help="who must have it before it counts; all"
     )

@@ -38,7 +38,7 @@ _ORDERS: dict[str, Callable[..., bool]] = {
     ">=": operator.ge,
 }
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|!~|=|<|>|~|contains(?=\s|$))\s*(.*)", re.DOTALL)
-_STEP = re.compile(r'\.([^\s.\[\]=!<>~"]+)|\[(\d+|\*)\]|\[("(?:[^"\\]|\\.)*")\]')
+_STEP = re.compile(r'\.([^\s.\[\]=!<>~"]+)|\[([0-9]+|\*)\]|\[("(?:[^"\\]|\\.)*")\]')
 _ROOTS = {"offset": 0, "timestamp": 1, "key": 2, "value": 3}
 _NUMBERS = ("offset", "timestamp", "partition")
 _EXPONENT = re.compile(rb"[0-9][eE][-+]?[0-9]")

@@ -23,7 +23,7 @@ from ottla.client.wire.settings import (
     parse_bootstrap,
     read_settings,
 )
-from ottla.config.human import parse_duration_ms
+from ottla.config.human import is_whole, parse_duration_ms
 from ottla.config.option import InvalidConfig
 from ottla.env.clock import SystemClock
 from ottla.errors import OttlaError
@@ -106,7 +106,7 @@ async def _with_cluster(
 def _milliseconds(text: str) -> int:
     """Return the milliseconds of ``5s``; a bare number is seconds. Raises InvalidConfig."""
     try:
-        if text.replace(".", "", 1).isdigit():
+        if is_whole(text.replace(".", "", 1)):
             return int(float(text) * 1000)
         return parse_duration_ms(text)
     except ValueError as error:

@@ -312,7 +312,12 @@ def _advertised(texts: dict[str, str], told: str) -> tuple[Endpoint, ...]:
 
 def _has_port(text: str) -> bool:
     host, colon, port = text.rpartition(":")
-    return bool(colon) and port.isdigit() and (":" not in host or host.endswith("]"))
+    return (
+        bool(colon)
+        and port.isascii()
+        and port.isdigit()
+        and (":" not in host or host.endswith("]"))
+    )
 
 
 def _read_file(path: Path) -> dict[str, str]:

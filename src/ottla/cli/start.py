@@ -5,7 +5,7 @@ from datetime import datetime
 
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.wire.offsets import EARLIEST, LATEST, NO_OFFSET
-from ottla.config.human import parse_duration_ms
+from ottla.config.human import is_whole, parse_duration_ms
 from ottla.env.clock import Clock
 from ottla.ids import INT64_MAX, TopicPartition
 
@@ -40,9 +40,9 @@ def start_timestamp(text: str, now_ms: int) -> int | None:
         return EARLIEST
     if text in ("latest", "end", "now"):
         return LATEST
-    if text.removeprefix("-").isdigit():
+    if is_whole(text.removeprefix("-")):
         return None
-    if text.startswith("@") and text[1:].isdigit():
+    if text.startswith("@") and is_whole(text[1:]):
         return min(int(text[1:]), INT64_MAX)
     if text.startswith("-"):
         return max(0, now_ms - parse_duration_ms(text[1:]))

@@ -24,7 +24,7 @@ from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.configs import Configs, Resource, ResourceType
 from ottla.client.wire.offsets import EARLIEST, LATEST
 from ottla.client.wire.view import TopicView
-from ottla.config.human import human_text
+from ottla.config.human import human_text, is_whole
 from ottla.config.option import Source
 from ottla.config.topic import TOPIC_TABLE
 from ottla.errors import ErrorCode, KafkaError
@@ -347,7 +347,7 @@ def _topic_row(topic: TopicView) -> Row:
 
 def _human(key: str, text: str) -> str:
     """Return `` (7d)`` behind a value that says it in milliseconds."""
-    if key not in TOPIC_TABLE or not text.isdigit():
+    if key not in TOPIC_TABLE or not is_whole(text):
         return ""
     human = human_text(TOPIC_TABLE[key], int(text))
     return f" ({human})" if human else ""

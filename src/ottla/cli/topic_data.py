@@ -8,6 +8,7 @@ from ottla.cli.arguments import (
     add_command,
     add_output_option,
     later,
+    whole,
 )
 from ottla.cli.consent import add_consent_options
 from ottla.cli.output import FORMATS
@@ -127,7 +128,7 @@ def _declare_move(verbs: Commands) -> None:
         help="have the replicas there; the first is the preferred leader",
     )
     parser.add_argument("--log-dir", metavar="DIR", help="have them in this directory of a broker")
-    parser.add_argument("--broker", type=int, metavar="N", help="whose --log-dir; if several")
+    parser.add_argument("--broker", type=whole, metavar="N", help="whose --log-dir; if several")
     parser.add_argument("--cancel", action="store_true", help="take back a move under way")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
     add_output_option(parser, *FORMATS)

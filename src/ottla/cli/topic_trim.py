@@ -12,6 +12,7 @@ from ottla.cli.start import start_offsets
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.partitions import Partitions
 from ottla.client.wire.offsets import EARLIEST, LATEST
+from ottla.config.human import is_whole
 from ottla.env.clock import SystemClock
 from ottla.ids import TopicPartition
 
@@ -57,7 +58,7 @@ def trim(options: Namespace) -> None:
 
 def _check_inside(place: str, ends: dict[TopicPartition, int]) -> None:
     """Raise Failure for an offset behind the end: it is a mistake, and would delete everything."""
-    if not place.isdigit():
+    if not is_whole(place):
         return
     for each, end in sorted(ends.items()):
         if int(place) > end:

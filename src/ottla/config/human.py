@@ -33,6 +33,11 @@ _BYTES = {
 }
 
 
+def is_whole(text: str) -> bool:
+    """Whether ``text`` is digits, those of ASCII: Python takes every script's for numbers."""
+    return text.isascii() and text.isdigit()
+
+
 def parse_duration_ms(text: str) -> int:
     """Return the milliseconds of ``7d``, ``1.5h``, ``1h30m``, ``200ms``. Raises ValueError."""
     total = 0.0
@@ -60,7 +65,7 @@ def plain(option: Option[object], text: str) -> str:
     that begins with a digit but is no quantity, or not a whole number of the option's unit.
     """
     stripped = text.strip()
-    if not option.unit or not stripped[:1].isdigit() or stripped.isdigit():
+    if not option.unit or not is_whole(stripped[:1]) or is_whole(stripped):
         return text
     try:
         if option.unit == "bytes":
@@ -107,7 +112,7 @@ def human_text(option: Option[object], value: object) -> str:
 def _first_quantity(text: str) -> tuple[float, str, str]:
     """Split ``1h30m`` into 1.0, ``h`` and ``30m``."""
     end = 0
-    while end < len(text) and (text[end].isdigit() or text[end] == "."):
+    while end < len(text) and (is_whole(text[end]) or text[end] == "."):
         end += 1
     unit_end = end
     while unit_end < len(text) and text[unit_end].isalpha():

@@ -1,5 +1,8 @@
+from argparse import ArgumentTypeError
+
 import pytest
 
+from ottla.cli.arguments import whole
 from ottla.cli.start import start_timestamp
 from ottla.client.wire.offsets import EARLIEST, LATEST
 
@@ -26,7 +29,16 @@ def test_places(text, expected):
     assert start_timestamp(text, NOW_MS) == expected
 
 
-@pytest.mark.parametrize("text", ["", "tomorrow", "-5x", "@x", "1.5"])
+@pytest.mark.parametrize(
+    "text", ["", "tomorrow", "-5x", "@x", "1.5", "\u0663", "-\u0663", "@\u0663", "-\u0663m"]
+)
 def test_what_is_no_place_is_told(text):
-    with pytest.raises(ValueError, match="is not"):
+    with pytest.raises(ValueError, match=r"is not|does not begin"):
         start_timestamp(text, NOW_MS)
+
+
+def test_digits_of_other_scripts_are_no_numbers():
+    for text in ("\u0663", "1_0", " 1", "+1", ""):
+        with pytest.raises(ArgumentTypeError, match="not a whole number"):
+            whole(text)
+    assert (whole("12"), whole("-3")) == (12, -3)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.client.wire.security import NAMES, NO_SECURITY, PROTOCOLS, Security, read_security
-from ottla.config.human import parse_duration_ms
+from ottla.config.human import is_whole, parse_duration_ms
 from ottla.config.option import InvalidConfig
 
 DEFAULT_PORT = 9092
@@ -117,7 +117,7 @@ def near_settings(key: str) -> str:
 
 def _milliseconds(key: str, text: str) -> int:
     try:
-        found = int(text) if text.strip().isdigit() else parse_duration_ms(text)
+        found = int(text) if is_whole(text.strip()) else parse_duration_ms(text)
     except ValueError as error:
         raise InvalidConfig(key, text, str(error)) from error
     if found > MILLISECONDS_MAX:
