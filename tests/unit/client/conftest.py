@@ -35,6 +35,7 @@ class ScriptedBroker:
         self.net = net
         self.port = 0
         self.partition_count = 2
+        self.topics = []
         self.leaderless = set()
         self.logs = defaultdict(list)
         self.ends = defaultdict(int)
@@ -76,7 +77,9 @@ class ScriptedBroker:
 
     def metadata(self, request):
         error = self.fault(ApiKey.METADATA)
-        names = [each.name for each in request.topics or []]
+        names = self.topics
+        if request.topics is not None:
+            names = [each.name for each in request.topics]
         return metadata.MetadataResponse(
             brokers=[metadata.MetadataResponseBroker(node_id=1, host="localhost", port=self.port)],
             controller_id=1,

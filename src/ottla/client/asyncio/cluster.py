@@ -17,7 +17,7 @@ from ottla.client.wire.settings import Address, ClientSettings
 from ottla.client.wire.view import ClusterView, metadata_request, read_metadata
 from ottla.env.net import Net
 from ottla.env.real_net import AsyncioNet
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.list_groups import ListGroupsResponse
 from ottla.protocol.messages.list_offsets import ListOffsetsResponse
@@ -46,6 +46,10 @@ class Cluster:
         self.settings = settings or ClientSettings()
         self.trouble = trouble
         self.view = ClusterView()
+        self._in_use: set[str] = set()
+        """Use: topics of the view that somebody has named: they are asked for with the others."""
+        self.last_failure: OttlaError | None = None
+        """Why the last call that is tried again failed; None since one succeeded."""
         self._net = net or AsyncioNet()
         self._connections: dict[tuple[Address, str], Connection] = {}
         self._opening: dict[tuple[Address, str], asyncio.Lock] = {}
@@ -66,12 +70,15 @@ class Cluster:
         self._connections.clear()
 
     async def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> ClusterView:
-        """Ask for these topics beside those known before (None: all), and return the new view.
+        """Ask for these topics beside those in use (None: all), and return the new view.
 
         ``create``: the broker may create them, if it is set to. A topic's errors stand in the view;
         ``view.topic`` raises them.
         """
-        names = None if topics is None else {*topics, *self.view.topics}
+        names = None
+        if topics is not None:  # Of a list of all topics few are in use.
+            self._in_use.update(topics)
+            names = self._in_use
         connection = await self.any()
         answer = await connection.call(metadata_request(names, create=create), MetadataResponse)
         self.view = read_metadata(answer)
@@ -86,6 +93,7 @@ class Cluster:
         wanted = list(topics)
 
         async def attempt() -> ClusterView:
+            self._in_use.update(wanted)
             if not self._are_led(wanted):
                 await self.refresh(wanted, create=create)
             for name in wanted:
@@ -109,6 +117,7 @@ class Cluster:
         wanted = list(partitions)
 
         async def attempt() -> ClusterView:
+            self._in_use.update(name for name, _ in wanted)
             if not all(self._is_led(each) for each in wanted):
                 await self.refresh({name for name, _ in wanted})
             for each in wanted:
@@ -123,6 +132,7 @@ class Cluster:
         ``view.partition`` raises what is wrong with one. Raises ConnectionFailed.
         """
         wanted = list(partitions)
+        self._in_use.update(name for name, _ in wanted)
         if not all(self._is_led(each) for each in wanted):
             await self.retrying(lambda: self.refresh({name for name, _ in wanted}))
         return self.view
@@ -223,9 +233,11 @@ class Cluster:
                     if is_retried and isinstance(error, KafkaError) and not error.code.retriable:
                         self.trouble.answered()  # A refusal is an answer.
                     raise
+                self.last_failure = error
                 self.trouble.retrying(error)
                 is_retried = True
             else:
+                self.last_failure = None
                 if is_retried:
                     self.trouble.answered()
                 return result
@@ -234,6 +246,7 @@ class Cluster:
 
     def forget_leaders(self) -> None:
         """Make the next ``ensure`` ask again."""
+        self._in_use.clear()
         self.view = ClusterView(
             cluster_id=self.view.cluster_id,
             controller_id=self.view.controller_id,
