@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -339,6 +341,35 @@ async def test_a_client_that_nobody_holds_leaves_nothing(target, topic):
         while gone() is not None or len(asyncio.all_tasks()) > 1:
             gc.collect()
             await asyncio.sleep(0.01)
+
+
+UNCLOSED = """
+import asyncio, gc, sys, warnings
+import ottla
+warnings.simplefilter("error")
+caught = []
+sys.unraisablehook = lambda seen: caught.append(seen.exc_value)
+async def main(topic):
+    client = ottla.AsyncClient(sys.argv[1])
+    await client.produce(topic, "x")
+    consumer = client.consumer(topic, group="unclosed", auto_offset_reset="earliest")
+    assert (await anext(consumer)).value == b"x"
+    return client, consumer
+kept = asyncio.run(main(sys.argv[2]))
+del kept
+gc.collect()
+print(caught)
+"""
+
+
+def test_a_client_that_outlives_its_loop_leaves_no_connection_to_the_collector(target, topic):
+    done = subprocess.run(
+        [sys.executable, "-c", UNCLOSED, target.bootstrap, topic],
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+        text=True,
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def test_a_thread_ends_with_its_client(target, topic):

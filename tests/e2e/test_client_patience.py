@@ -77,6 +77,18 @@ def test_every_batch_fails_in_its_time_and_none_in_that_of_those_before_it(broke
     assert all(each.is_done for each in handed)
 
 
+def test_a_batch_whose_time_is_up_behind_others_says_what_kept_them(broker, client):
+    topic = broker.create_topic()
+    producer = client.producer(delivery_timeout_ms=1000, batch_size_bytes=100)
+    producer.produce(topic, "there")
+    with broker.faults.error("Produce", "NOT_ENOUGH_REPLICAS", times=None):
+        handed = [producer.send(topic, "x" * 90) for _ in range(3)]  # a batch each
+        for each in handed[1:]:
+            with pytest.raises(ottla.TimedOut, match="last try: NOT_ENOUGH_REPLICAS"):
+                each.result()
+    producer.produce(topic, "on")
+
+
 def test_a_silent_broker_does_not_hold_a_batch_beyond_its_time(broker, client):
     topic = broker.create_topic()
     producer = client.producer(delivery_timeout_ms=1000)

@@ -206,6 +206,7 @@ class AsyncClient(_Client):
         self._core.check_loop()
         if not self._is_watched:
             self._is_watched = True
+            self._core.end_with_loop()
             weakref.finalize(self, _abandon_soon, asyncio.get_running_loop(), self._core)
 
 

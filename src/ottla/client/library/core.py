@@ -4,6 +4,8 @@ Everything here runs on one loop, but for the construction. Knows no face.
 """
 
 import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.client.asyncio.cluster import Cluster
@@ -38,6 +40,7 @@ class Core:
         self._clusters: list[Cluster] = []
         self._parts: list[Closing] = []
         self._own_sender: Sender | None = None
+        self._until_loop_ends: AsyncGenerator[None] | None = None
 
     def check(self, what: str) -> None:
         """Raise ClientClosed when it is."""
@@ -51,6 +54,22 @@ class Core:
         if self._loop is not running:
             fix = "make a client for each loop, such as in each asyncio.run"
             raise ClientClosed("use the client", "it belongs to another event loop", fix=fix)
+
+    def end_with_loop(self) -> None:
+        """Have everything end when the running loop does, if that is in good order.
+
+        ``asyncio.run`` closes the generators that have begun while its loop still runs. Without it
+        connections that nobody has closed are left to the garbage collector, which warns.
+        """
+        self._until_loop_ends = self._abandoned_with_loop()
+        _drive(self._until_loop_ends.__anext__())
+
+    async def _abandoned_with_loop(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            self._until_loop_ends = None
+            self.abandon()
 
     def shared_cluster(self) -> Cluster:
         """Return the connections of producers and of the administrator."""
@@ -114,7 +133,7 @@ class Core:
             self.is_closed = True
             for part in self._parts:
                 await part.close()
-            self._close_clusters()
+            self._end()
 
     def abandon(self) -> None:
         """Let everything end without waiting: nobody holds the client any more."""
@@ -123,9 +142,17 @@ class Core:
         self.is_closed = True
         for part in self._parts:
             part.abandon()
-        self._close_clusters()
+        self._end()
 
-    def _close_clusters(self) -> None:
+    def _end(self) -> None:
+        if self._until_loop_ends is not None:
+            _drive(self._until_loop_ends.aclose())
         for cluster in self._clusters:
             cluster.close()
         self._clusters.clear()
+
+
+def _drive(step: Coroutine[None, None, None]) -> None:
+    """Run what waits for nothing to its end."""
+    with suppress(StopIteration):
+        step.send(None)

@@ -15,6 +15,7 @@ from ottla.client.library.failures import BadArgument, ClientClosed, ClientError
 from ottla.client.wire.partitioner import partition_of_key
 from ottla.env.blocking import new_lock
 from ottla.env.rng import Rng
+from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.records.compression import Codec
 from ottla.records.rows import PlainRow
@@ -96,6 +97,8 @@ class Lane:
     epoch: int = -1
     """-1: the producer's."""
     is_in_transaction: bool = False
+    trouble: OttlaError | None = None
+    """Use: why the last try failed; None since one succeeded."""
 
 
 @dataclass(slots=True, eq=False)

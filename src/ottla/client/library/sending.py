@@ -192,7 +192,7 @@ class BatchSender:
     def _fail_expired(self) -> None:
         """Fail what has waited too long behind other batches, so that each ends in its time."""
         for batch in self.gatherer.take_expired(self.clock.monotonic()):
-            error = _out_of_time(batch, self.settings)
+            error = self._out_of_time(batch)
             self._spoil(error)
             self._finish(batch, error)
 
@@ -266,6 +266,8 @@ class BatchSender:
             errors = await self._try_in_time(left, encoded)
             pause = 0.0
             for each, error in errors.items():
+                if not isinstance(error, TimedOut):
+                    left[each].lane.trouble = error
                 again = self._again(left[each], error, backoff)
                 if again is None:
                     self._fail(left.pop(each), error)
@@ -305,7 +307,7 @@ class BatchSender:
         except TimeoutError:
             if not limit.expired():
                 raise
-            return {each: _out_of_time(batch, self.settings) for each, batch in left.items()}
+            return {each: self._out_of_time(batch) for each, batch in left.items()}
 
     async def _try(
         self, left: dict[TopicPartition, Batch], encoded: dict[TopicPartition, bytearray]
@@ -386,6 +388,7 @@ class BatchSender:
         )
 
     def _succeed(self, batch: Batch, result: Appended) -> None:
+        batch.lane.trouble = None
         batch.base_offset = result.base_offset
         batch.append_time = result.log_append_time
         self._finish(batch, None)
@@ -399,6 +402,15 @@ class BatchSender:
         self._needs_identity = self._is_idempotent
         self._spoil(failed)
         self._finish(batch, failed)
+        if not batch.lane.waiting:
+            batch.lane.trouble = None  # Not the business of a record that comes later.
+
+    def _out_of_time(self, batch: Batch) -> TimedOut:
+        """Return the failure of a batch whose time is up, with why the last try failed."""
+        where = batch.lane.partition
+        why = f"not done within {self.settings.delivery_timeout_ms} ms"
+        cause = batch.lane.trouble or self._cluster.last_failure
+        return TimedOut(f"write to {where}", f"{why}; the last try: {cause}" if cause else why)
 
     def _spoil(self, error: ClientError) -> None:
         if self.settings.transactional_id is None:
@@ -429,8 +441,3 @@ class BatchSender:
 
     async def _wait_for_progress(self) -> None:
         await self._progress.wait()
-
-
-def _out_of_time(batch: Batch, settings: ProducerSettings) -> TimedOut:
-    limit = settings.delivery_timeout_ms
-    return TimedOut(f"write to {batch.lane.partition}", f"not done within {limit} ms")
