@@ -197,19 +197,23 @@ class Broker:
             self._schedule.every(interval_ms, doors.certificates.renew)
         return node
 
-    async def stop(self, *, grace_seconds: float | None = None, hands_over: bool = True) -> None:
+    async def stop(
+        self, *, grace_seconds: float | None = None, hands_over: bool = True, tells: bool = True
+    ) -> None:
         """Answer what is in flight, then close everything, durably. Harmless when not started.
 
         ``grace_seconds``: how long clients may take for their answers; None: as the options say.
         ``hands_over``: other nodes go on, and lead what this one has led before it goes. Else
-        leaders stay as they are.
+        leaders stay as they are. ``tells``: what keeps the stop from its end is logged, too.
         The stop is completed even if a caller is cancelled; further callers wait for its end.
         """
         if grace_seconds is None:
             grace_seconds = self.configuration.at_start[options.STOP_TIMEOUT_MS] / 1000
         if self._stopping is None:
             self._stopping = begin_task(
-                self._stop(grace_seconds, hands_over=hands_over), name="stop", ended=_stop_ended
+                self._stop(grace_seconds, hands_over=hands_over),
+                name="stop",
+                ended=_stop_ended if tells else _nothing_to_tell,
             )
         await asyncio.shield(self._stopping)
 
@@ -336,3 +340,7 @@ class Broker:
 def _stop_ended(stop: asyncio.Task[None]) -> None:
     if not stop.cancelled() and (error := stop.exception()) is not None:
         logger.error("the stop did not come to its end: %r", error)
+
+
+def _nothing_to_tell(_: asyncio.Task[None]) -> None:
+    """Leave it to who waits."""

@@ -145,7 +145,7 @@ class Server:
             store, listener = broker.node.data.store, broker.node.doors.listener
             listener.cut_off()
             with suppress(Exception):
-                await asyncio.wait_for(broker.stop(grace_seconds=0), DYING_SECONDS)
+                await asyncio.wait_for(broker.stop(grace_seconds=0, tells=False), DYING_SECONDS)
             with suppress(OttlaError):
                 await store.close()
             life[1].close_executors()

@@ -287,3 +287,13 @@ def test_two(ottla_broker):
     assert done.returncode == 0, done.stdout
     assert "UnmatchedFault: nothing met drop of Fetch, topic nothing, times None" in done.stdout
     assert "2 passed, 1 warning" in done.stdout
+
+
+def test_a_broker_that_is_killed_complains_of_nothing(caplog):
+    """It said that its stop did not come to its end, as a kill has it."""
+    with Broker() as broker:
+        topic = broker.create_topic()
+        broker.produce(topic, "x")
+        broker.restart(kill=True)
+        assert [each.value for each in broker.records(topic)] == [b"x"]
+    assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == []
