@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 
+import ottla
 from tools.ottla_peer import OttlaPeer
 
 OTTLA = [sys.executable, "-m", "ottla"]
@@ -120,6 +121,40 @@ def test_ctrl_c_amid_a_start_is_no_traceback(ottla_server, command):
             env=environment(ottla_server),
         )
         assert (done.returncode, done.stderr) == (130, b""), (moment, done.stderr.decode())
+
+
+AT_FIRST_IMPORTS = """
+import os, signal, sys
+left = [int(sys.argv[1])]
+sys.argv = ["ottla", "version"]
+from ottla.cli.entry import main
+def hook(event, arguments):
+    if event == "import" and left[0] >= 0:
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(hook)
+main()
+"""
+"""SIGINT at the n-th import behind the first of ours, as the installer's wrapper has it."""
+
+
+def test_ctrl_c_before_the_command_line_begins_is_no_traceback(ottla_server):
+    for moment in (0, 1, 2):
+        done = subprocess.run(
+            [sys.executable, "-c", AT_FIRST_IMPORTS, str(moment)],
+            capture_output=True,
+            timeout=PATIENCE_SECONDS,
+            env=environment(ottla_server),
+        )
+        assert (done.returncode, done.stderr) == (130, b""), (moment, done.stderr.decode())
+
+
+def test_the_module_is_the_same_as_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla", "version", "-q"], capture_output=True, check=True
+    )
+    assert done.stdout.decode().strip() == ottla.__version__
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
