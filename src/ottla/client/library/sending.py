@@ -192,7 +192,7 @@ class BatchSender:
     def _fail_expired(self) -> None:
         """Fail what has waited too long behind other batches, so that each ends in its time."""
         for batch in self.gatherer.take_expired(self.clock.monotonic()):
-            error = self._out_of_time(batch)
+            error = _out_of_time(batch, self.settings, self._cluster)
             self._spoil(error)
             self._finish(batch, error)
 
@@ -307,7 +307,10 @@ class BatchSender:
         except TimeoutError:
             if not limit.expired():
                 raise
-            return {each: self._out_of_time(batch) for each, batch in left.items()}
+            return {
+                each: _out_of_time(batch, self.settings, self._cluster)
+                for each, batch in left.items()
+            }
 
     async def _try(
         self, left: dict[TopicPartition, Batch], encoded: dict[TopicPartition, bytearray]
@@ -405,13 +408,6 @@ class BatchSender:
         if not batch.lane.waiting:
             batch.lane.trouble = None  # Not the business of a record that comes later.
 
-    def _out_of_time(self, batch: Batch) -> TimedOut:
-        """Return the failure of a batch whose time is up, with why the last try failed."""
-        where = batch.lane.partition
-        why = f"not done within {self.settings.delivery_timeout_ms} ms"
-        cause = batch.lane.trouble or self._cluster.last_failure
-        return TimedOut(f"write to {where}", f"{why}; the last try: {cause}" if cause else why)
-
     def _spoil(self, error: ClientError) -> None:
         if self.settings.transactional_id is None:
             return
@@ -441,3 +437,11 @@ class BatchSender:
 
     async def _wait_for_progress(self) -> None:
         await self._progress.wait()
+
+
+def _out_of_time(batch: Batch, settings: ProducerSettings, cluster: Cluster) -> TimedOut:
+    """Return the failure of a batch whose time is up, with why the last try failed."""
+    why = f"not done within {settings.delivery_timeout_ms} ms"
+    cause = batch.lane.trouble or cluster.last_failure
+    where = batch.lane.partition
+    return TimedOut(f"write to {where}", f"{why}; the last try: {cause}" if cause else why)
