@@ -150,21 +150,52 @@ def test_every_command_has_a_schema_and_a_line():
 
 def test_what_lists_or_describes_has_every_form():
     odd = {name: forms for name, forms in FORMS.items() if forms != ROWS}
-    assert odd.keys() == {"consume", "group watch", *ELSEWHERE}
+    assert {name: forms - ROWS for name, forms in odd.items()} == {
+        "pipeline check": {"text"},
+        "pipeline run": {"text"},
+        "pipeline explain": {"tree", "mermaid", "dot", "svg"},
+    }
+    assert all(forms >= ROWS for forms in FORMS.values())
 
 
 @pytest.mark.parametrize("name", sorted(LINES))
 def test_json_is_as_its_schema_says(cluster, name):
     for line in [LINES[name], *MORE.get(name, [])]:
-        if "json" in FORMS[name]:
-            said = cluster([*name.split(), *line, "-o", "json"])
-            value = json.loads(said.out)
-            check(name, value)
-            assert value not in ([], {}) or name in EMPTY, f"nothing of {name} was tried"
-        else:
-            said = cluster([*name.split(), *line, "-o", "jsonl"])
-            for each in said.out.splitlines():
-                check(name, [json.loads(each)])
+        said = cluster([*name.split(), *line, "-o", "json"])
+        value = json.loads(said.out)
+        check(name, value)
+        assert value not in ([], {}) or name in EMPTY, f"nothing of {name} was tried"
+
+
+def test_records_are_the_same_in_every_form(cluster):
+    yaml = pytest.importorskip("yaml", reason="extra 'pipelines' is not installed")
+    cluster(["topic", "create", "forms", "-p", "1"])
+    for text in ('{"a": "\\t"}', "no json"):
+        cluster(["produce", "forms", "-k", "k", "-H", "h=1", "--template", text, "-n", "1"])
+
+    def consume(form, *more):
+        return cluster(["consume", "forms", "-o", form, *more]).out
+
+    rows = json.loads(consume("json"))
+    assert yaml.safe_load(consume("yaml")) == rows
+    assert [json.loads(line) for line in consume("jsonl").splitlines()] == rows
+    head, *lines = consume("tsv").splitlines()
+    assert head.split("\t") == [*rows[0]]
+    assert [line.split("\t")[2:6] for line in lines] == [
+        [str(row["offset"]), str(row["timestamp"]), "k", row["value"].replace("\\", "\\\\")]
+        for row in rows
+    ]
+    assert consume("tsv", "--no-header").splitlines() == lines
+    assert [line.endswith(f"k=k  {row['value']}") for line, row in zip(
+        consume("table").splitlines(), rows, strict=True
+    )] == [True, True]  # fmt: skip
+    nothing = ("--to", "earliest")
+    assert [consume(form, *nothing) for form in ("json", "jsonl", "yaml", "table")] == [
+        "[]\n", "", "[]\n", "",
+    ]  # fmt: skip
+    marked = consume("tsv", "--decode", "json").splitlines()
+    assert marked[0].endswith("\theaders\tundecoded")
+    assert ["value=not json" in line for line in marked[1:]] == [False, True]
 
 
 def test_an_error_is_as_its_schema_says(cluster):

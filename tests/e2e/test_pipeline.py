@@ -123,6 +123,8 @@ def test_the_templates_checked_explained_run_and_run_again(
 
     code, out, _ = ottla("pipeline", "check", project, "-o", "json")
     check("pipeline check", json.loads(out))
+    code, out, _ = ottla("pipeline", "check", project, "-o", "tsv")
+    assert out == "name\tnodes\tflows\tok\nchanges\t11\t8\ttrue\n"
     code, out, _ = ottla("pipeline", "explain", project, "-o", "json")
     check("pipeline explain", json.loads(out))
     nodes = {row["name"]: row for row in json.loads(out)}
@@ -155,9 +157,8 @@ def test_the_templates_checked_explained_run_and_run_again(
     produce("customers", ["2 "], keyed=True)
     code, out, err = ottla("pipeline", "run", project, "-o", "json")
     assert code == 0, err
-    lines = [json.loads(line) for line in out.splitlines()]
-    for line in lines:
-        check("pipeline run", line)
+    lines = json.loads(out)
+    check("pipeline run", lines)
     read = {row["flow"]: row["rows"] for row in lines if row["type"] == "progress" and row["rows"]}
     assert read == {"visits": 1, "publish": 1, "customer_changes": 1}
     assert lines[-1]["type"] == "end"

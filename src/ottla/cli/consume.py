@@ -13,9 +13,9 @@ from ottla.cli.arguments import (
     whole,
 )
 from ottla.cli.consume_offline import without_offline
-from ottla.cli.consume_printer import Printer, Search, show_of
+from ottla.cli.consume_printer import Printer, Search, header_of, show_of
 from ottla.cli.failure import Exit, Failure, leave
-from ottla.cli.output import note
+from ottla.cli.output import FORMATS, Format, note
 from ottla.cli.record_decoders import NAMES, Decoders
 from ottla.cli.run import run
 from ottla.cli.start import start_offsets
@@ -75,7 +75,7 @@ def register(commands: Commands) -> None:
         metavar="FORMAT",
         help=r"'%%t %%p %%o %%k %%v %%T %%h\n'; %%K %%S are lengths",
     )
-    add_output_option(parser, "jsonl", "json")
+    add_output_option(parser, *FORMATS)
     parser.add_argument(
         "-w",
         "--where",
@@ -118,8 +118,9 @@ def consume(options: Namespace) -> None:
         if options.group is not None and options.partition:
             why = "the group decides who reads which partition"
             raise Failure("-g and -p exclude each other", why=why, code=Exit.USAGE)
-        is_list, several = options.output == "json", options.regex or len(options.topics) > 1
-        show = show_of(options.format, options.output, decoders, names_topics=bool(several))
+        form = None if options.output is None else Format(options.output)
+        several = bool(options.regex) or len(options.topics) > 1
+        show = show_of(options.format, form, decoders, names_topics=several)
         topics = await chosen_topics(cluster, options.topics, options.regex)
         partitions = [each for view in topics for each in _partitions(view, options.partition)]
         offline: Failure | None = None
@@ -128,7 +129,8 @@ def consume(options: Namespace) -> None:
         printer = Printer(
             show,
             options.count,
-            as_list=is_list,
+            form=form,
+            header=b"" if options.no_header else header_of(form, decoders),
             skips_corrupt=options.skip_corrupt,
             search=search,
         )

@@ -7,12 +7,23 @@ no cluster.
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from typing import cast
 
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.output import json_printable, json_text, note, printable, progress
+from ottla.cli.output import (
+    Format,
+    Row,
+    json_printable,
+    json_text,
+    note,
+    printable,
+    progress,
+    tsv_text,
+    yaml_text,
+)
 from ottla.cli.record_decoders import Decoders
 from ottla.cli.record_format import compile_output
-from ottla.cli.record_json import record_json, rows_json
+from ottla.cli.record_json import record_json, record_row, rows_json
 from ottla.cli.record_where import Where
 from ottla.client.asyncio.fetcher import FetchedBatches
 from ottla.client.wire.reading import OnCorrupt, read_rows
@@ -26,6 +37,7 @@ from ottla.records.rows import FoundRow
 Show = Callable[[TopicPartition, TimestampType, Sequence[FoundRow]], list[bytes]]
 """Returns each record as it is printed."""
 PROGRESS_SECONDS = 0.5
+TAB = "\t"
 
 
 class Search:
@@ -69,7 +81,8 @@ class Printer:
         show: Show,
         count: int | None,
         *,
-        as_list: bool,
+        form: Format | None,
+        header: bytes = b"",
         skips_corrupt: bool = False,
         search: Search | None = None,
     ) -> None:
@@ -84,15 +97,17 @@ class Printer:
         self._skips_corrupt = skips_corrupt
         self._show = show
         self._left = count
-        self._as_list = as_list
+        self._form = form
+        self._as_list = form is Format.JSON
         self._out = sys.stdout.buffer
-        if as_list:
-            self._out.write(b"[")
+        self._out.write(b"[" if self._as_list else header)
 
     def finish(self) -> None:
         """Close what was opened. Called however the reading ended."""
         if self._as_list:
             self._out.write(b"\n]\n" if self.printed else b"]\n")
+        elif self._form is Format.YAML and not self.printed:
+            self._out.write(b"[]\n")
         self._out.flush()
         if self.search is not None:
             self.search.finish()
@@ -178,8 +193,13 @@ class Printer:
             note(str(failure))
 
 
+def header_of(form: Format | None, decoders: Decoders) -> bytes:
+    """Return the names of TSV's columns; nothing before other forms."""
+    return f"{TAB.join(_columns(decoders))}\n".encode() if form is Format.TSV else b""
+
+
 def show_of(
-    format_: str | None, output: str | None, decoders: Decoders, *, names_topics: bool
+    format_: str | None, form: Format | None, decoders: Decoders, *, names_topics: bool
 ) -> Show:
     """Return how a record is printed; on a terminal what bytes do there is escaped.
 
@@ -187,10 +207,12 @@ def show_of(
     """
     is_seen = sys.stdout.isatty()
     shown = _seen_rows if is_seen else _as_they_are
-    if output is not None:
-        if format_ is not None:
-            raise Failure("-o and -f exclude each other", code=Exit.USAGE)
-        end = b"\n" if output == "jsonl" else b""
+    if form is not None and format_ is not None:
+        raise Failure("-o and -f exclude each other", code=Exit.USAGE)
+    if form in (Format.TSV, Format.YAML):
+        return _one_by_one(_row_text(form, decoders))
+    if form in (Format.JSON, Format.JSONL):
+        end = b"\n" if form is Format.JSONL else b""
         harmless = _harmless if is_seen else bytes
         if decoders:
             return _one_by_one(
@@ -199,7 +221,7 @@ def show_of(
                 )
             )
         return lambda each, _, rows: [harmless(line) + end for line in rows_json(each, rows)]
-    if format_ is None and is_seen:
+    if form is Format.TABLE or (format_ is None and is_seen):
         return _one_by_one(_ForPeople(decoders, names_topics=names_topics).line)
     try:
         plain = compile_output("%v\\n" if format_ is None else format_)
@@ -210,6 +232,23 @@ def show_of(
             each, shown([_row(decoders.texts(record)) for record in _records(rows, kind)])
         )
     return lambda each, _, rows: plain(each, shown(rows))
+
+
+def _columns(decoders: Decoders) -> tuple[str, ...]:
+    fields = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+    return (*fields, "undecoded") if decoders else fields
+
+
+def _row_text(form: Format, decoders: Decoders) -> Callable[[TopicPartition, Record], bytes]:
+    columns = _columns(decoders)
+
+    def text(partition: TopicPartition, record: Record) -> bytes:
+        meant = decoders.show(record).json() if decoders else None
+        row = cast("Row", record_row(partition, record, meant))
+        shown = tsv_text(row, columns) if form is Format.TSV else yaml_text([row])
+        return shown.encode("utf-8", "backslashreplace")
+
+    return text
 
 
 def _one_by_one(line: Callable[[TopicPartition, Record], bytes]) -> Show:

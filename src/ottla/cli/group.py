@@ -120,7 +120,7 @@ def _declare_watch(verbs: Commands) -> None:
     parser.add_argument(
         "--until-empty", action="store_true", help="stop when it has read everything"
     )
-    add_output_option(parser, "table", "jsonl", "tsv")
+    add_output_option(parser, *FORMATS)
     add_client_options(parser)
 
 

@@ -51,12 +51,11 @@ def write_rows(
         case Format.JSONL:
             text = "".join(json_text(row) + "\n" for row in rows)
         case Format.YAML:
-            text = _yaml_list(rows, 0) if rows else "[]\n"
+            text = yaml_text(rows) if rows else "[]\n"
         case Format.TSV:
-            lines = ["\t".join(_tsv(row.get(each)) for each in columns) for row in rows]
+            text = "".join(tsv_text(row, columns) for row in rows)
             if header:
-                lines.insert(0, "\t".join(columns))
-            text = "".join(line + "\n" for line in lines)
+                text = "\t".join(columns) + "\n" + text
         case _:
             text = table(rows, columns)
             if sys.stdout.isatty() and max(map(len, text.splitlines()), default=0) > width():
@@ -92,6 +91,16 @@ def json_printable(text: str) -> str:
     return "".join(
         each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text
     ).replace("\x7f", "\\u007f")
+
+
+def tsv_text(row: Row, columns: Sequence[str]) -> str:
+    """Return a row as a line of TSV, with its end."""
+    return "\t".join(_tsv(row.get(each)) for each in columns) + "\n"
+
+
+def yaml_text(rows: Sequence[Row]) -> str:
+    """Return rows as a list of YAML."""
+    return _yaml_list(rows, 0)
 
 
 class RowWriter:

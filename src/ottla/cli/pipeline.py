@@ -44,7 +44,7 @@ def register(commands: Commands) -> None:
     parser = add_command(verbs, "check", "Validate a project; run nothing.", check)
     _declare_project(parser)
     parser.add_argument("--offline", action="store_true", help="do not ask the cluster for topics")
-    add_output_option(parser, "text", "json")
+    add_output_option(parser, "text", *FORMATS)
     parser = add_command(verbs, "explain", "Show what reads what.", show)
     _declare_project(parser)
     add_output_option(parser, *PICTURES, *FORMATS)
@@ -52,7 +52,7 @@ def register(commands: Commands) -> None:
     parser = add_command(verbs, "run", "Run a pipeline: take what there is, and end.", run)
     _declare_project(parser)
     _declare_run(parser)
-    add_output_option(parser, "text", "json")
+    add_output_option(parser, "text", *FORMATS)
 
 
 def _declare_init(parser: Parser) -> None:
@@ -137,10 +137,14 @@ def check(options: Namespace) -> None:
             if not options.offline:
                 ask_cluster(defined.asked)
         found: Row = {"name": project.name, "nodes": len(graph.nodes), "flows": len(graph.flows)}
-        if options.output == "json":
-            write_object({**found, "ok": True}, out.Format.JSON)
-        else:
+        if options.output in (None, "text"):
             print(f"ok  {project.name}: {len(graph.nodes)} nodes, {len(graph.flows)} flows")
+            return
+        form, found = out.Format(options.output), {**found, "ok": True}
+        if form in (out.Format.TABLE, out.Format.TSV):
+            write_rows([found], tuple(found), form, header=not options.no_header)
+        else:
+            write_object(found, form)
 
     _guard(command)
 

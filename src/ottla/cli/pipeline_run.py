@@ -5,16 +5,16 @@
 
 import asyncio
 import difflib
-import json
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.output import note
+from ottla.cli.output import Format, Row, RowWriter, note
 from ottla.config.human import parse_duration_ms, size_text
-from ottla.env.blocking import BlockingClock
+from ottla.env.blocking import BlockingClock, new_lock
 from ottla.env.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -32,18 +32,27 @@ PARTITIONS = 3
 """Partitions of a topic that --with-broker creates."""
 
 
-class Printer:
-    """Prints events and progress, for people or as JSON lines. Called from two threads."""
+COLUMNS = (
+    "type", "time_ms", "flow", "state", "message", "batch", "rows", "rows_per_second", "lag",
+    "state_rows", "state_bytes", "run", "seconds",
+)  # fmt: skip
+"""Of TSV: those of events, progress and ends."""
 
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
+
+class Printer:
+    """Prints events and progress, for people or as rows. Called from two threads."""
+
+    def __init__(self, writer: RowWriter | None) -> None:
+        """``writer``: of rows; None: people read."""
+        self._writer = writer
+        self._lock = new_lock()
         self.rows = 0
         self._clock = SystemClock()
 
     def event(self, event: "Event") -> None:
         """Print an event; people see states only."""
-        if self._as_json:
-            print(json.dumps({"type": "event", **event._asdict()}), flush=True)
+        if self._writer is not None:
+            self._row(self._writer, {"type": "event", **event._asdict()})
         elif event.flow:
             reason = f"  {event.message}" if event.state == "FAILED" else ""
             self._line(event.time_ms, event.flow, event.state + reason)
@@ -51,9 +60,9 @@ class Printer:
     def progress(self, progress: "Progress") -> None:
         """Print what a micro-batch did."""
         self.rows += progress.rows
-        if self._as_json:
-            row = {"type": "progress", "time_ms": self._clock.wall_ms(), **progress._asdict()}
-            print(json.dumps(row), flush=True)
+        if self._writer is not None:
+            time_ms = self._clock.wall_ms()
+            self._row(self._writer, {"type": "progress", "time_ms": time_ms, **progress._asdict()})
             return
         lag = "" if progress.lag is None else f"  lag {progress.lag:,}"
         state = ""
@@ -67,12 +76,17 @@ class Printer:
 
     def end(self, name: str, number: int, seconds: float) -> None:
         """Print how a run went."""
-        if self._as_json:
-            row = {"type": "end", "run": number, "rows": self.rows, "seconds": round(seconds, 2)}
-            print(json.dumps(row), flush=True)
+        if self._writer is not None:
+            took = {"run": number, "rows": self.rows, "seconds": round(seconds, 2)}
+            self._row(self._writer, {"type": "end", **took})
         else:
             print(f"{name}: done, {self.rows:,} rows read in {seconds:.1f} s", flush=True)
         self.rows = 0
+
+    def _row(self, writer: RowWriter, row: Row) -> None:
+        with self._lock:
+            writer.write(row, COLUMNS)
+            sys.stdout.flush()
 
     def _line(self, time_ms: int, flow: str, text: str) -> None:
         clock = datetime.fromtimestamp(time_ms / 1000, UTC).astimezone()
@@ -86,6 +100,20 @@ def run_project(
     define: Callable[[], "Defined"],
 ) -> None:
     """Run the pipeline once, or with --every until it fails or is stopped."""
+    if options.output in (None, "text", Format.TABLE):
+        _run_again_and_again(options, project, engine, define, Printer(None))
+        return
+    with RowWriter(Format(options.output), header=not options.no_header) as writer:
+        _run_again_and_again(options, project, engine, define, Printer(writer))
+
+
+def _run_again_and_again(
+    options: Namespace,
+    project: "Project",
+    engine: "Engine",
+    define: Callable[[], "Defined"],
+    printer: Printer,
+) -> None:
     from ottla.spark.pipelines.keeping import Catalog, KeptTables
     from ottla.spark.pipelines.running import watch
 
@@ -93,7 +121,6 @@ def run_project(
     for name in kept.recover():
         note(f"{name} is as it was before the run that was killed")
     every_s = _seconds(options.every)
-    printer = Printer(as_json=options.output == "json")
     clock = BlockingClock()
     end_watch = watch(engine.spark, printer.progress)
     number = 0

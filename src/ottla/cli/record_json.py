@@ -38,10 +38,10 @@ class GivenRecord(NamedTuple):
     timestamp_ms: int | None
 
 
-def record_json(
+def record_row(
     partition: TopicPartition, record: Record, meant: Mapping[str, object] | None = None
-) -> bytes:
-    """Return the record as one line of JSON, without its end.
+) -> dict[str, object]:
+    """Return the record as JSON's values.
 
     ``meant``: what replaces fields, or comes behind them.
     """
@@ -54,8 +54,14 @@ def record_json(
         "value": bytes_json(record.value),
         "headers": headers_json(record.headers),
     }
-    if meant is not None:
-        shown |= meant
+    return shown if meant is None else shown | dict(meant)
+
+
+def record_json(
+    partition: TopicPartition, record: Record, meant: Mapping[str, object] | None = None
+) -> bytes:
+    """Return ``record_row`` as one line of JSON, without its end."""
+    shown = record_row(partition, record, meant)
     # Half of a surrogate pair, which JSON may hold by an escape, has no UTF-8.
     return json.dumps(shown, ensure_ascii=False).encode("utf-8", "backslashreplace")
 

@@ -1,5 +1,6 @@
 """``ottla pipeline`` before any Spark starts."""
 
+import json
 import subprocess
 import sys
 from argparse import Namespace
@@ -10,10 +11,12 @@ pytest.importorskip("yaml", reason="extra 'pipelines' is not installed")
 
 from ottla.cli.failure import Failure
 from ottla.cli.main import command_line
+from ottla.cli.output import Format, RowWriter
 from ottla.cli.own_broker import OwnBroker
 from ottla.cli.pipeline_run import Printer, _refresh
 from ottla.spark.pipelines.graph import Graph, Kind, Node
 from ottla.spark.pipelines.running import Event, Progress
+from tests.output_schemas import check
 
 
 @pytest.fixture
@@ -73,7 +76,7 @@ def test_the_command_line_starts_without_spark():
 
 
 def test_progress_as_people_read_it(capsys):
-    printer = Printer(as_json=False)
+    printer = Printer(None)
     printer.event(Event(0, "f", "RUNNING", "Flow f is RUNNING."))
     printer.event(Event(0, "", "RUNNING", "Run is RUNNING."))
     printer.progress(Progress("f", 4, 12_000, 15_000.0, 1204, 310, 3 << 20, 0.8))
@@ -84,6 +87,31 @@ def test_progress_as_people_read_it(capsys):
         "batch 4: 12,000 rows in 0.8 s (15,000/s)", "lag 1,204", "state 310 rows 3 MiB",
     ]  # fmt: skip
     assert len(lines) == 3
+
+
+@pytest.mark.parametrize("form", [each for each in Format if each is not Format.TABLE])
+def test_progress_as_programs_read_it(capsys, form):
+    with RowWriter(form) as writer:
+        printer = Printer(writer)
+        printer.event(Event(0, "f", "RUNNING", "Flow f is RUNNING."))
+        printer.progress(Progress("f", 4, 12_000, 15_000.0, 1204, 310, 3 << 20, 0.8))
+        printer.end("p", 1, 2.0)
+    text = capsys.readouterr().out
+    if form is Format.TSV:
+        head, *lines = (line.split("\t") for line in text.splitlines())
+        rows = [
+            {name: each for name, each in zip(head, line, strict=True) if each} for line in lines
+        ]
+    elif form is Format.JSONL:
+        rows = [json.loads(line) for line in text.splitlines()]
+    else:  # JSON is YAML, too.
+        from yaml import safe_load
+
+        rows = safe_load(text)
+    assert [row["type"] for row in rows] == ["event", "progress", "end"]
+    assert [int(row.get("rows", 0)) for row in rows] == [0, 12_000, 12_000]
+    if form is not Format.TSV:
+        check("pipeline run", rows)
 
 
 def test_a_broker_of_our_own_comes_and_goes(tmp_path, capsys):
