@@ -25,6 +25,8 @@ from ottla.testing.faults import Fault, Faults
 KINDS = (
     "error",
     "delay",
+    "throttle",
+    "corrupt_batch",
     "drop",
     "disk_full",
     "fsync_error",
@@ -138,7 +140,7 @@ class Control:
             raise Refused(f"fault: {kind!r} is none of {', '.join(KINDS)}")
         if len(self._faults) >= FAULTS_MAX:
             raise Refused(f"there are {FAULTS_MAX} faults already")
-        if kind in ("error", "delay", "drop"):
+        if kind in ("error", "delay", "drop", "throttle"):
             details.setdefault("api", None)
         number, self._next_number = self._next_number, self._next_number + 1
         self._faults[number] = getattr(self._broker.faults, kind)(**details)

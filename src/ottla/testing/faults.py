@@ -121,6 +121,22 @@ class Faults:
         """Close the connection without an answer; ``after``: when the work is done."""
         return self._plan(f"drop of {api}", "drop", api, where, after=after)
 
+    def throttle(self, api: str | None, span: str | float, **where: Unpack[Where]) -> Fault:
+        """Tell the client in the answer to wait ``span``, and serve its connection no sooner.
+
+        As a quota does that is used up. The request itself is served.
+        """
+        seconds = seconds_of(span)
+        return self._plan(f"throttle of {span} for {api}", "throttle", api, where, seconds=seconds)
+
+    def corrupt_batch(self, **where: Unpack[Where]) -> Fault:
+        """Damage the first batch of each partition in a Fetch's answer; what is stored is right.
+
+        Answers without records do not count. A client that checks no checksum (librdkafka without
+        ``check.crcs``) does not notice, or reads something else.
+        """
+        return self._plan("a corrupt batch", "corrupt", "Fetch", where)
+
     def disk_full(self) -> Fault:
         """Let every write fail for want of room, until it is healed."""
         return self._keep("a full disk", self._ask("disk_full"))

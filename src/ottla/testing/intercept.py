@@ -19,13 +19,13 @@ from ottla.protocol.header import (
     RequestHeader,
     decode_request_header,
     decode_response_header,
-    encode_response_header,
     read_request_header_start,
 )
 from ottla.protocol.messages.metadata import MetadataResponse
 from ottla.protocol.messages.produce import ACKS_NONE, ProduceRequest
 from ottla.protocol.primitives import RecordBytes
 from ottla.protocol.schema import Message
+from ottla.testing.altering import LENGTH_BYTES, corrupted, framed, throttled
 from ottla.testing.refusal import (
     NameOf,
     groups_of,
@@ -38,7 +38,6 @@ from ottla.testing.requests import LastRequests
 from ottla.testing.rules import Action, Facts, Rule, Rules
 from ottla.testing.takeover import take_over
 
-LENGTH_BYTES = 4
 FETCH_SESSION_ID_NOT_FOUND = 70
 READS = frozenset(
     {
@@ -107,7 +106,7 @@ class Intercepted:
             and self._rules.look_for_places(header.api_key)
         ):
             # It reads what earlier requests of its session named: have the client name it again.
-            return _framed(
+            return framed(
                 header, refuse(request, _answer_of(header), version, FETCH_SESSION_ID_NOT_FOUND)
             )
         facts = Facts(
@@ -118,7 +117,8 @@ class Intercepted:
             transactional_ids_of(request),
         )
         struck = self._rules.strike(facts)
-        if not struck:
+        corrupts = self._rules.have_corrupting(facts)
+        if not struck and not corrupts:
             return self._router.dispatch(frame, client, keep)
         seconds = sum(rule.seconds for rule in struck if rule.action is Action.DELAY)
         others = [rule for rule in struck if rule.action is not Action.DELAY]
@@ -133,9 +133,12 @@ class Intercepted:
                     lambda: self._router.dispatch(copy, client, copied),
                     self._clock,
                 )
+            if others[0].action is Action.THROTTLE:
+                return self._throttled(others[0], copy, client, header)
             return self._spoilt(others[0], copy, client, header, request)
 
-        return self._later(seconds, serve) if seconds else serve()
+        result = self._later(seconds, serve) if seconds else serve()
+        return self._corrupted(result, facts, header) if corrupts else result
 
     def _spoilt(
         self,
@@ -154,7 +157,7 @@ class Intercepted:
             if isinstance(request, ProduceRequest) and request.acks == ACKS_NONE:
                 return None
             answer = refuse(request, _answer_of(header), header.api_version, rule.code)
-            return _framed(header, answer)
+            return framed(header, answer)
 
         def changed(answer: Answer | None) -> Answer | None:
             return None if answer is None else _changed(answer, header, rule.code)
@@ -169,8 +172,28 @@ class Intercepted:
             end = changed if header.api_key in READS else refused
         if not rule.after and end is not changed:
             return end(None)
-        result = self._router.dispatch(frame, client, copied)
-        return result.then(end) if isinstance(result, Pending) else end(result)
+        return _behind(self._router.dispatch(frame, client, copied), end)
+
+    def _throttled(
+        self, rule: Rule, frame: memoryview, client: Client, header: RequestHeader
+    ) -> Result:
+        """Serve a request, and have its client wait."""
+
+        def told(answer: Answer | None) -> Answer | None:
+            if client.line is not None:
+                client.line.mute(rule.seconds)
+            return None if answer is None else throttled(answer, header, rule.seconds)
+
+        return _behind(self._router.dispatch(frame, client, copied), told)
+
+    def _corrupted(self, result: Result, facts: Facts, header: RequestHeader) -> Result:
+        """Damage the records of an answer, if it has any and a rule strikes it."""
+
+        def damaged(answer: Answer | None) -> Answer | None:
+            found = None if answer is None else corrupted(answer, header)
+            return found if found and self._rules.strike(facts, records=True) else answer
+
+        return _behind(result, damaged)
 
     def _later(self, seconds: float, serve: Callable[[], Result]) -> Pending[Answer | None]:
         """Serve a request after a while; nothing of its connection is served before."""
@@ -193,14 +216,12 @@ class Intercepted:
         return later
 
 
+def _behind(result: Result, step: Callable[[Answer | None], Answer | None]) -> Result:
+    return result.then(step) if isinstance(result, Pending) else step(result)
+
+
 def _answer_of(header: RequestHeader) -> type[Message]:
     return API_TABLE[ApiKey(header.api_key)].response
-
-
-def _framed(header: RequestHeader, answer: Message) -> Answer:
-    head = encode_response_header(header.api_key, header.api_version, header.correlation_id)
-    body = head + answer.encode(header.api_version)
-    return [len(body).to_bytes(LENGTH_BYTES, "big") + body]
 
 
 def _changed(answer: Answer, header: RequestHeader, code: int) -> Answer:
@@ -216,4 +237,4 @@ def _changed(answer: Answer, header: RequestHeader, code: int) -> Answer:
             topic.error_code = code
     else:
         spoil(message, version, code, deep=key not in UPPERMOST)
-    return _framed(header, message)
+    return framed(header, message)

@@ -25,6 +25,10 @@ class Action(Enum):
     DROP = "drop"
     RESTART = "restart"
     """The broker ends and starts again."""
+    THROTTLE = "throttle"
+    """The answer tells the client to wait, and its connection is not served meanwhile."""
+    CORRUPT = "corrupt"
+    """The records that a Fetch returns are damaged."""
     FENCE = "fence"
     """Another producer takes over the transactional id that the request names, before it."""
 
@@ -51,7 +55,7 @@ class Rule:
     code: int = 0
     """Of an ERROR: the number of the error code."""
     seconds: float = 0.0
-    """Of a DELAY; of a RESTART: how long nobody is there."""
+    """Of a DELAY, of a THROTTLE; of a RESTART: how long nobody is there."""
     kill: bool = False
     """Of a RESTART: without good order."""
     after: bool = False
@@ -78,8 +82,9 @@ class Rule:
                 raise ValueError(f"{name}={count!r}: expected 1 or more")
         if self.rate is not None and not 0 <= self.rate <= 1:
             raise ValueError(f"rate={self.rate!r}: expected a probability, from 0 to 1")
-        if self.action is Action.DELAY and not 0 < self.seconds < inf:
-            raise ValueError(f"a delay of {self.seconds} s: expected more than 0")
+        is_span = self.action in (Action.DELAY, Action.THROTTLE)
+        if is_span and not 0 < self.seconds < inf:
+            raise ValueError(f"a {self.action.value} of {self.seconds} s: expected more than 0")
         if self.action is Action.ERROR and (self.code not in _CODES or self.code == 0):
             raise ValueError(f"{self.code} is no error code of Kafka's")
         texts: dict[str, object] = {
@@ -170,11 +175,20 @@ class Rules:
             for rule in self._rules.values()
         )
 
-    def strike(self, facts: Facts) -> list[Rule]:
-        """Return the rules that strike this request, and count it."""
+    def have_corrupting(self, facts: Facts) -> bool:
+        """Whether the records that answer this request may be damaged."""
+        return any(
+            rule.action is Action.CORRUPT and rule.matches(facts) for rule in self._rules.values()
+        )
+
+    def strike(self, facts: Facts, *, records: bool = False) -> list[Rule]:
+        """Return the rules that strike this request, and count it.
+
+        ``records``: those that damage the records of its answer, which is there; else the others.
+        """
         struck = []
         for number, rule in self._rules.items():
-            if not rule.matches(facts):
+            if (rule.action is Action.CORRUPT) is not records or not rule.matches(facts):
                 continue
             count = self._counts[number]
             count.matched += 1

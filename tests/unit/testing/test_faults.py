@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+import ottla
 from ottla.errors import OttlaError
 from ottla.testing import Broker
 from ottla.testing.faults import NoSuchFault, UnmatchedFault
@@ -126,6 +127,39 @@ def test_a_delay_holds_an_answer(broker):
         admin.list_topics(timeout=20)
     assert fault.struck >= 1
     assert time.monotonic() - began >= 0.3
+
+
+@pytest.mark.parametrize("api", ["Produce", "Metadata", "InitProducerId"])
+def test_a_throttled_client_is_told_to_wait_and_waits(broker, api):
+    topic, told = broker.create_topic(), []
+    config = {"bootstrap.servers": broker.bootstrap, "client.id": "throttled", "log_level": 0}
+    producer = Producer({**config, "throttle_cb": told.append, "enable.idempotence": True})
+    began = time.monotonic()
+    with broker.faults.throttle(api, "300ms", client_id="throttled") as fault:
+        assert delivered(producer, topic)[0] is None
+        assert delivered(producer, topic)[0] is None
+        assert fault.struck == 1
+    if api == "Produce":  # librdkafka tells of that only.
+        producer.poll(0)
+        assert round(told[0].throttle_time, 3) == 0.3
+        assert time.monotonic() - began >= 0.3
+    assert len(broker.records(topic)) == 2
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_corrupt_batch_is_told_and_read_right_the_next_time(broker, size):
+    topic = broker.create_topic()
+    with ottla.Client(broker.bootstrap) as client, client.consumer() as consumer:
+        consumer.assign({ottla.TopicPartition(topic, 0): "earliest"})
+        with broker.faults.corrupt_batch(topic=topic) as fault:
+            assert consumer.poll(timeout=1) == []
+            assert fault.struck == 0  # Nothing was there to be damaged.
+            broker.produce(topic, "x" * size)
+            with pytest.raises(ottla.ClientError, match="CRC"):
+                consumer.poll(timeout=60)
+            assert fault.struck == 1
+            assert [len(each.value) for each in consumer.poll(timeout=60)] == [size]
+    assert [len(each.value) for each in broker.records(topic)] == [size]
 
 
 def test_an_error_in_an_answer_that_only_tells(broker):
