@@ -13,6 +13,9 @@ from ottla.protocol.messages.fetch import (
 from ottla.replication.fetch import INVALID_OFFSET, FetchedPartition, Isolation
 from ottla.sliced import Steps, each
 
+_NO_ERROR, _COMMITTED = ErrorCode.NONE, Isolation.READ_COMMITTED
+"""Named here because a member of an Enum is found ten times slower by its class."""
+
 
 def refused_data(index: int, code: ErrorCode) -> PartitionData:
     """Return what is told of a partition that is not read."""
@@ -29,7 +32,7 @@ def refused_data(index: int, code: ErrorCode) -> PartitionData:
 
 def data_of(fetched: FetchedPartition, isolation: Isolation) -> PartitionData:
     """Return what is told of a partition that was read."""
-    may_have_aborted = isolation is Isolation.READ_COMMITTED and fetched.code is ErrorCode.NONE
+    may_have_aborted = isolation is _COMMITTED and fetched.code is _NO_ERROR
     return PartitionData(
         partition_index=fetched.topic_partition.partition,
         error_code=fetched.code,

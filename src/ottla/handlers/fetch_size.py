@@ -92,10 +92,8 @@ def _varint_bytes(number: int) -> int:
     return max(-(-number.bit_length() // 7), 1)
 
 
-_OF_ONE = {
-    version: sum(_fixed(version)[:3]) + 2
-    for version in API_TABLE[ApiKey.FETCH].versions
-    if version >= FLEXIBLE_SINCE
-}
-"""By version: of an answer with one partition, without its records and the topic's name; with one
-byte each for the number of topics and for the length of the records."""
+_OF_ONE = tuple(
+    sum(_fixed(version)[:3]) + 2 for version in range(max(API_TABLE[ApiKey.FETCH].versions) + 1)
+)
+"""By flexible version: of an answer with one partition, without its records and the topic's name;
+with one byte each for the number of topics and for the length of the records."""

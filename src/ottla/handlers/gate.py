@@ -1,7 +1,7 @@
 """The gate that every request passes, whichever way it then goes (ordinary, long or direct).
 
 Owns the interface between the router and whatever counts or limits requests (quotas, metrics). Such
-a thing is an ``Admit``; ``let_pass`` stands there while there is none. Whether a principal may use
+a thing is an ``Admit``, or None while nothing counts. Whether a principal may use
 a topic or a group is decided in the handlers, because each API answers a denial in its own form.
 Source: ADR 30.
 """
@@ -86,11 +86,6 @@ Admit = Callable[[int, memoryview, Client, int], Passage | None]
 the length of the client id in its header, negative for null; not believed to fit into the frame.
 Called once per request, when only the start of its header is decoded. Returns None when nothing
 more is to be counted of the request. Raises CloseConnection to have the connection closed."""
-
-
-def let_pass(key: int, frame: memoryview, client: Client, client_id_bytes: int) -> Passage | None:
-    """Let every request in, and count none."""
-    return None
 
 
 class Timed(Generator[Pending[Any] | None, Any, Value]):

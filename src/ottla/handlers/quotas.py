@@ -16,7 +16,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.client import Client
 from ottla.handlers.fetch_size import answer_bytes
 from ottla.handlers.gate import Asked, Passage
-from ottla.ids import NODE_KIND, Principal, QuotaEntity
+from ottla.ids import NODE_KIND, QuotaEntity
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.quota.clients import ClientQuotas, Meters
 from ottla.quota.rate import Windows
@@ -28,6 +28,8 @@ _VERSION_AT = 3
 _CLIENT_ID_AT = 10
 """Where a request's version (its low byte) and the bytes of its client id stand."""
 _PERCENT = 100.0
+_MS = 1000.0
+"""Milliseconds of a second: a fraction, because times are."""
 _OF_NODES = frozenset({ApiKey.WRITE_TXN_MARKERS})
 """Requests that nodes send each other; whoever may send them is never throttled for time."""
 _MUTATIONS = frozenset(
@@ -49,8 +51,8 @@ class _FetchCounted(Passage):
 
     def fetch_wait_ms(self, call: Asked, fetched: Sequence[FetchedPartition]) -> int:
         """Charge the bytes of a Fetch; take them back, and mute, if it has to wait."""
-        now_ms, size_bytes = self._now() * 1000, answer_bytes(call.api_version, fetched)
-        meter = self._meter
+        size_bytes = answer_bytes(call.api_version, fetched)
+        now_ms, meter = self._now() * _MS, self._meter
         if now_ms < meter.until_ms and size_bytes <= meter.room:  # As ``Meter.takes``, faster.
             meter.room -= size_bytes
             meter.amount += size_bytes
@@ -71,9 +73,9 @@ class _Held:
     def __init__(self, meters: Meters, clock: Clock) -> None:
         self.meters = meters
         self.is_timed = meters.request is not None
-        self.produce = meters.produce
+        self.produce = None if self.is_timed else meters.produce
         self.fetch = None if meters.fetch is None or self.is_timed else _FetchCounted(clock, meters)
-        """None: bytes of answers do not count, or time does, too."""
+        """None, as ``produce``: bytes do not count, or time does, too."""
 
 
 class Quotas:
@@ -95,10 +97,11 @@ class Quotas:
             self._clients.change(entity, values)
         self._asks_client_id = self._clients.asks_client_id
 
-    def _look_up(self, principal: Principal, name: bytes) -> _Held | None:
-        if principal.kind == NODE_KIND:
+    def _look_up(self, client: Client, frame: memoryview, client_id_bytes: int) -> _Held | None:
+        if client.principal.kind == NODE_KIND:
             return None
-        return self._clients.of(principal, name, int(self._clock.monotonic() * 1000))
+        name = _client_id(frame, client_id_bytes) if self._asks_client_id else None
+        return self._clients.of(client.principal, name, int(self._now() * _MS))
 
     def _held(self, meters: Meters) -> _Held:
         return _Held(meters, self._clock)
@@ -107,32 +110,62 @@ class Quotas:
         self, key: int, frame: memoryview, client: Client, client_id_bytes: int
     ) -> Passage | None:
         """Let a request in; see ``gate.Admit``. No quota holds for nodes of the cluster."""
-        position = _CLIENT_ID_AT if client_id_bytes < 0 else _CLIENT_ID_AT + client_id_bytes
-        name = frame[_CLIENT_ID_AT:position].tobytes() if self._asks_client_id else b""
         try:
-            held = self._found[client.principal, name]
+            if self._asks_client_id:
+                held = self._found[client.principal, _client_id(frame, client_id_bytes)]
+            else:
+                held = self._found[client.principal]
         except KeyError:
-            held = self._look_up(client.principal, name)
+            held = self._look_up(client, frame, client_id_bytes)
         if held is None:
             return None
-        if key == _FETCH and ((fetch := held.fetch) is not None or not held.is_timed):
-            return fetch
-        now, throttle_ms = self._now(), 0
         if key == _PRODUCE:
             meter = held.produce
             if meter is not None:
-                # Behind the header of a flexible version stands an empty set of tags.
-                body_bytes = len(frame) - position - (frame[_VERSION_AT] >= _PRODUCE_FLEXIBLE_SINCE)
-                if not meter.takes(body_bytes, now * 1000):
-                    throttle_ms = meter.charge(body_bytes, int(now * 1000))
-                    if throttle_ms:
-                        _mute(client, throttle_ms)
+                # As ``_body_bytes`` and ``Meter.takes``, faster.
+                body_bytes, now_ms = len(frame) - _CLIENT_ID_AT, self._now() * _MS
+                if client_id_bytes > 0:
+                    body_bytes -= client_id_bytes
+                if frame[_VERSION_AT] >= _PRODUCE_FLEXIBLE_SINCE:
+                    body_bytes -= 1
+                if now_ms < meter.until_ms and 0 <= body_bytes <= meter.room:
+                    meter.room -= body_bytes
+                    meter.amount += body_bytes
+                    meter.last_ms = now_ms
+                    return None
+        elif key == _FETCH and not held.is_timed:
+            return held.fetch
+        return self._counted(key, frame, client, client_id_bytes, held.meters)
+
+    def _counted(
+        self, key: int, frame: memoryview, client: Client, client_id_bytes: int, meters: Meters
+    ) -> Passage | None:
+        """Let in what is not surely within the quotas of bytes, or counts otherwise."""
+        now, throttle_ms = self._now(), 0
+        if key == _PRODUCE:
+            if meters.produce is not None:
+                # A client id that does not fit into the frame takes nothing back.
+                body_bytes = max(_body_bytes(frame, client_id_bytes), 0)
+                throttle_ms = meters.produce.charge(body_bytes, int(now * _MS))
+                if throttle_ms:
+                    _mute(client, throttle_ms)
             is_counted = throttle_ms > 0
         else:
-            is_counted = key in _MUTATIONS and held.meters.mutation is not None
-        if not is_counted and not held.is_timed:
+            is_counted = key in _MUTATIONS and meters.mutation is not None
+        if not is_counted and meters.request is None:
             return None
-        return _Counted(self._clock, client, held.meters, key=key, throttle_ms=throttle_ms, now=now)
+        return _Counted(self._clock, client, meters, key=key, throttle_ms=throttle_ms, now=now)
+
+
+def _client_id(frame: memoryview, client_id_bytes: int) -> bytes:
+    return frame[_CLIENT_ID_AT : _CLIENT_ID_AT + max(client_id_bytes, 0)].tobytes()
+
+
+def _body_bytes(frame: memoryview, client_id_bytes: int) -> int:
+    """Return the bytes of a Produce behind its header; negative if its client id is no such one."""
+    # Behind the header of a flexible version stands an empty set of tags.
+    tags_bytes = 1 if frame[_VERSION_AT] >= _PRODUCE_FLEXIBLE_SINCE else 0
+    return len(frame) - _CLIENT_ID_AT - max(client_id_bytes, 0) - tags_bytes
 
 
 class _Counted(Passage):

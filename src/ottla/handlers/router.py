@@ -28,7 +28,7 @@ from ottla.handlers.call import (
     copied,
 )
 from ottla.handlers.client import Client
-from ottla.handlers.gate import Admit, Passage, Timed, let_pass
+from ottla.handlers.gate import Admit, Passage, Timed
 from ottla.handlers.throttle import leave, leave_framed, throttle_position
 from ottla.pending import Pending
 from ottla.protocol.apis import API_TABLE, ApiKey
@@ -104,11 +104,12 @@ class Router:
         self,
         makers: Mapping[ApiKey, Callable[[], Handler[Any]]],
         slices: Slices,
-        admit: Admit = let_pass,
+        admit: Admit | None = None,
     ) -> None:
         """``makers``: what makes the handler of each served API, called at its first request."""
         self.admit = admit
-        """Use: asked for each request; may be replaced at any time."""
+        """Use: asked for each request; may be replaced at any time. None: every request is let in,
+        and none counted."""
         self._makers = dict(makers)
         self._handlers: dict[ApiKey, Handler[Any]] = {}
         """Invariant: each key is in ``_makers``, too."""
@@ -141,7 +142,9 @@ class Router:
         passage: Passage | None = None
         if size >= REQUEST_HEADER_BYTES_MIN:
             key, version, correlation_id, client_id_bytes = read_request_header_start(frame)
-            passage = self.admit(key, frame, client, client_id_bytes)
+            admit = self.admit
+            if admit is not None:
+                passage = admit(key, frame, client, client_id_bytes)
             direct = self._directs.get((key, version))
             if direct is not None and (size <= LONG_FRAME_BYTES or key == ApiKey.PRODUCE):
                 position = REQUEST_HEADER_BYTES_MIN + max(client_id_bytes, 0)
@@ -154,12 +157,8 @@ class Router:
         key, version, correlation_id, client_id, position = header
         route = self._routes.get((key, version))
         if route is None:
-            versions = self._served_versions(key)
-            if version not in versions:
-                if key == ApiKey.API_VERSIONS:
-                    leave(Call(version, client_id, client, passage), None)
-                    return [_framed(correlation_id, _UNSUPPORTED_API_VERSIONS)]
-                raise MalformedMessage(f"API {key} version {version} is not served")
+            if version not in self._served_versions(key):
+                return _unserved(key, correlation_id, Call(version, client_id, client, passage))
             route = self._compile(ApiKey(key), version)
         call = Call(version, client_id, client, passage)
         if size <= LONG_FRAME_BYTES:
@@ -405,6 +404,14 @@ def _leave(call: Call, message: Message, correlation_id: int, route: Route) -> A
     answer = _encode(message, correlation_id, route)
     passage.left()
     return answer
+
+
+def _unserved(key: int, correlation_id: int, call: Call) -> Answer:
+    """Answer to ApiVersions in a version that is not served; raise MalformedMessage for others."""
+    if key != ApiKey.API_VERSIONS:
+        raise MalformedMessage(f"API {key} version {call.api_version} is not served")
+    leave(call, None)
+    return [_framed(correlation_id, _UNSUPPORTED_API_VERSIONS)]
 
 
 def _framed(correlation_id: int, body: bytes) -> bytes:

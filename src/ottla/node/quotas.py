@@ -13,7 +13,6 @@ from ottla.config.config import Config
 from ottla.config.files import listeners_of
 from ottla.config.security import PLAINTEXT
 from ottla.environment import Environment
-from ottla.handlers.gate import let_pass
 from ottla.handlers.router import Router
 from ottla.ids import QuotaEntity
 from ottla.metadata.image import MetadataDelta, MetadataImage
@@ -65,7 +64,7 @@ class QuotasInForce:
         if self._of_clients is None:
             self._of_clients = self._made()
         self._of_clients.change((entity, image.quotas.get(entity, {})) for entity in of_clients)
-        self._router.admit = self._of_clients.admit if len(self._of_clients) else let_pass
+        self._router.admit = self._of_clients.admit if len(self._of_clients) else None
 
     def _made(self) -> Quotas:
         from ottla.handlers.quotas import Quotas  # noqa: PLC0415 - on demand

@@ -125,11 +125,11 @@ class ClientQuotas(Generic[Kept]):
         self._mutation = Kind(
             lambda bound, now_ms: TokenBucket(bound, controller_windows, now_ms), meters_max
         )
-        self.found: dict[tuple[Principal, bytes], Kept | None] = {}
-        """Use: by principal and client id, what ``of`` has returned; asked first by the caller.
-        Cleared when a quota changes and when meters are forgotten."""
+        self.found: dict[Principal | tuple[Principal, bytes], Kept | None] = {}
+        """Use: by principal, and by client id if it was named, what ``of`` has returned; asked
+        first by the caller. Cleared when a quota changes and when meters are forgotten."""
         self.asks_client_id = False
-        """Whether a quota of some client ids is in force. If not, ``of`` may be asked with none."""
+        """Whether a quota of some client ids is in force. If so, ``of`` has to be told one."""
 
     def __len__(self) -> int:
         """Return for how many entities there are quotas."""
@@ -144,10 +144,13 @@ class ClientQuotas(Generic[Kept]):
         self.asks_client_id = any(one.client_id is not None for one in self._quotas)
         self.found.clear()
 
-    def of(self, principal: Principal, client_id: bytes, now_ms: int) -> Kept | None:
-        """Return what a client is measured by; None: by nothing. Remembers it in ``found``."""
+    def of(self, principal: Principal, client_id: bytes | None, now_ms: int) -> Kept | None:
+        """Return what a client is measured by; None: by nothing. Remembers it in ``found``.
+
+        ``client_id``: None if no quota asks for it.
+        """
         self._make_room(now_ms)
-        user, name = principal.name, client_id.decode("utf-8", "replace")
+        user, name = principal.name, (client_id or b"").decode("utf-8", "replace")
         produce, _ = self._meter(PRODUCE, self._produce, user, name, now_ms)
         fetch, fetch_bound = self._meter(FETCH, self._fetch, user, name, now_ms)
         request, _ = self._meter(REQUEST, self._request, user, name, now_ms)
@@ -156,7 +159,9 @@ class ClientQuotas(Generic[Kept]):
         if any(one is not None for one in (produce, fetch, request, mutation)):
             burst = min(fetch_bound * self._windows.burst_seconds, 2**31 - 1)
             kept = self._keep(Meters(produce, fetch, request, mutation, int(burst)))
-        if len(client_id) <= NAME_LENGTH_MAX:
+        if client_id is None:
+            self.found[principal] = kept
+        elif len(client_id) <= NAME_LENGTH_MAX:
             self.found[principal, client_id] = kept
         return kept
 

@@ -92,6 +92,10 @@ class Rate:
         return all(now_ms - one.last_ms >= self._windows.all_ms for one in self._samples)
 
 
+ROOM_MAX = 2**30 - 1
+"""The most that is charged before the sums are made again: larger numbers compare more slowly."""
+
+
 class Meter:
     """A rate with a bound per second, which says how long to wait.
 
@@ -107,12 +111,15 @@ class Meter:
         self._wins = windows
         self._bound = bound
         self._cap_ms = cap_ms
-        self.amount = 0.0
+        self.amount: float = 0
         """Use: charged, but not yet in the sample. Invariant: 0 when ``last_ms`` is 0."""
         self.last_ms = 0.0
         """Use: when ``amount`` was last charged; 0: it is in the sample."""
-        self.room = 0.0
-        self.until_ms = 0
+        self.room: float = 0
+        """Use: how much may surely still be charged. Whole, so that bytes are counted in integers:
+        mixed with fractions these cost three times as much."""
+        self.until_ms = 0.0
+        """Use: until when ``room`` holds. With a fraction, as the times that it is compared to."""
 
     @property
     def bound(self) -> float:
@@ -128,8 +135,8 @@ class Meter:
     def takes(self, amount: float, now_ms: float) -> bool:
         """Record ``amount`` (not negative) if it surely needs no wait; else do nothing.
 
-        What most requests ask, and nothing else. ``now_ms`` may have fractions. Where every Fetch
-        is counted the same is done without a call (``handlers.quotas``).
+        What most requests ask, and nothing else. ``now_ms`` may have fractions. Where bytes are
+        counted the same is done without a call (``handlers.quotas``).
         """
         if now_ms < self.until_ms and amount <= self.room:
             self.room -= amount
@@ -163,17 +170,17 @@ class Meter:
         rate = total / (elapsed_ms / 1000)
         if rate > self._bound:
             return bounded_ms((rate - self._bound) / self._bound * elapsed_ms, self._cap_ms)
-        self.room = self._bound * self._wins.burst_seconds - total
-        self.until_ms = self._rate.current(now_ms).start_ms + self._wins.window_ms
+        self.room = floor(min(ROOM_MAX, self._bound * self._wins.burst_seconds - total))
+        self.until_ms = float(self._rate.current(now_ms).start_ms + self._wins.window_ms)
         return 0
 
     def _settle(self) -> None:
         """Put into the sample what was charged without it."""
         if self.until_ms:
-            self.until_ms = 0
+            self.until_ms = 0.0
             if self.last_ms:  # Also if nothing was charged then: the sample lives on.
                 self._rate.record(self.amount, int(self.last_ms))
-                self.amount, self.last_ms = 0.0, 0.0
+                self.amount, self.last_ms = 0, 0.0
 
     def is_idle(self, now_ms: int) -> bool:
         """Whether a new meter would say the same from now on."""

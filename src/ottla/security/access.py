@@ -34,14 +34,15 @@ class Access:
     """The decisions about one principal and host."""
 
     __slots__ = (
-        *("__weakref__", "_authorizer", "_characters", "_decisions", "_epoch", "_hear"),
-        *("_readable", "_writable", "host", "principal"),
+        *("__weakref__", "_characters", "_decisions", "_epoch", "_hear"),
+        *("_readable", "_writable", "authorizer", "host", "principal"),
     )
 
     def __init__(self, authorizer: Authorizer, principal: Principal, host: str, hear: Hear) -> None:
         self.principal = principal
         self.host = host
-        self._authorizer = authorizer
+        self.authorizer = authorizer
+        """Use: its ``epoch`` grows whenever a decision may have changed."""
         self._hear = hear
         self._decisions: dict[Asked, bool] = {}
         self._characters = 0
@@ -61,7 +62,7 @@ class Access:
         ``quiet``: nobody shall hear of a denial, because it only leaves something out of an answer,
         or because there is another way to be allowed.
         """
-        authorizer = self._authorizer
+        authorizer = self.authorizer
         if self._epoch != authorizer.epoch:
             self._forget()
         asked = (operation, kind, name)
@@ -82,19 +83,14 @@ class Access:
         self._characters = 0
         self._readable.clear()
         self._writable.clear()
-        self._epoch = self._authorizer.epoch
-
-    @property
-    def epoch(self) -> int:
-        """Grows whenever a decision may have changed."""
-        return self._authorizer.epoch
+        self._epoch = self.authorizer.epoch
 
     def may_fetch(self, topic: str) -> bool:
         """Tell whether a consumer may read a topic. Asked by each Fetch without a session."""
-        if topic in self._readable and self._epoch == self._authorizer.epoch:
+        if topic in self._readable and self._epoch == self.authorizer.epoch:
             return True
         allowed = self.may(Operation.READ, _TOPIC, topic)
-        if allowed and not self._authorizer.tells_allowed:
+        if allowed and not self.authorizer.tells_allowed:
             self._readable.add(topic)
         return allowed
 
@@ -110,10 +106,10 @@ class Access:
 
     def may_write(self, topic: str) -> bool:
         """Tell whether records may be written to a topic; a denial stays quiet."""
-        if topic in self._writable and self._epoch == self._authorizer.epoch:
+        if topic in self._writable and self._epoch == self.authorizer.epoch:
             return True
         allowed = self.may(Operation.WRITE, _TOPIC, topic, quiet=True)
-        if allowed and not self._authorizer.tells_allowed:
+        if allowed and not self.authorizer.tells_allowed:
             self._writable.add(topic)
         return allowed
 
@@ -143,15 +139,15 @@ class Access:
 
     def may_some(self, operation: Operation, kind: ResourceType) -> bool:
         """Tell whether this may be done to any resource of a type; remembered, too."""
-        if self._epoch != self._authorizer.epoch:
+        if self._epoch != self.authorizer.epoch:
             self._forget()
         asked = (operation, kind, None)
         allowed = self._decisions.get(asked)
         if allowed is None:
-            allowed = self._decisions[asked] = self._authorizer.may_some(
+            allowed = self._decisions[asked] = self.authorizer.may_some(
                 self.principal, self.host, operation, kind
             )
-        if not allowed or self._authorizer.tells_allowed:
+        if not allowed or self.authorizer.tells_allowed:
             self._hear(self, operation, Resource(kind, ""), allowed)
         return allowed
 

@@ -11,7 +11,6 @@ from ottla.handlers.apis.produce.direct import DirectProduce
 from ottla.handlers.apis.produce.ordinary import Produce
 from ottla.handlers.call import NOT_DIRECT
 from ottla.handlers.client import Client
-from ottla.handlers.gate import let_pass
 from ottla.handlers.router import Router
 from ottla.ids import NodeId, TopicPartition
 from ottla.pending import Pending
@@ -41,7 +40,7 @@ class Ordinary:
 class Way:
     """A broker that serves Produce, one way or the other."""
 
-    def __init__(self, broker, wrap, admit=let_pass):
+    def __init__(self, broker, wrap, admit=None):
         self.node = broker.node
         self.image = broker.image
         handler = Produce(

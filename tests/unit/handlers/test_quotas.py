@@ -1,5 +1,6 @@
 """The quotas at the gate, on a clock of the test's own."""
 
+import random
 from typing import NamedTuple
 
 import pytest
@@ -8,11 +9,12 @@ from ottla.env.clock import ManualClock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.handlers.client import Client
+from ottla.handlers.fetch_size import answer_bytes
 from ottla.handlers.gate import Timed
 from ottla.handlers.quotas import Quotas
 from ottla.ids import Principal, QuotaEntity, TopicPartition
 from ottla.protocol.header import encode_request_header
-from ottla.quota.rate import Windows
+from ottla.quota.rate import Meter, Windows
 from ottla.replication.fetch import FetchedPartition
 
 PRODUCE, FETCH, CREATE_TOPICS, HEARTBEAT, WRITE_TXN_MARKERS = 0, 1, 19, 12, 27
@@ -130,6 +132,37 @@ def test_a_producer_is_told_what_kafka_tells_it(quotas, admit, clock, line):
     for ours, kafkas in zip(told, [0, 0, 0, 1991, 2012, 2018, 5998], strict=True):
         assert ours == pytest.approx(kafkas, abs=20)
     assert line.mutes == [one for one in told if one for _ in range(2)]
+
+
+def test_a_client_id_that_is_longer_than_the_frame_takes_no_bytes_back(quotas, admit, client):
+    limit(quotas, producer_byte_rate=BOUND)
+    assert admit(PRODUCE, body=499_000) is None
+    lying = memoryview(encode_request_header(PRODUCE, 9, 1, "app"))
+    for _ in range(50):
+        assert quotas.admit(PRODUCE, lying, client, 32_767) is None
+    assert admit(PRODUCE, body=2000) is not None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_charged_without_a_call_is_what_a_meter_charges(quotas, admit, call, clock, seed):
+    rng = random.Random(seed)
+    bound = rng.choice([1000.0, 50_000.0, 1e10])
+    limit(quotas, producer_byte_rate=bound, consumer_byte_rate=bound)
+    written, read, told, expected = Meter(bound, Windows()), Meter(bound, Windows()), [], []
+    for _ in range(600):
+        clock.advance(rng.choice([0, 0.0004, 0.003, 0.0307, 0.4, 0.9996, 2.5, 30]))
+        now_ms, size = int(clock.monotonic() * 1000), int(rng.random() * bound)
+        passage = admit(FETCH, 12)
+        told.append(passage.fetch_wait_ms(call, answer_of(size)))
+        size_bytes = answer_bytes(12, answer_of(size))
+        expected.append(read.charge(size_bytes, now_ms))
+        if expected[-1]:
+            read.note(-size_bytes, now_ms)
+        body = rng.randrange(10_000)
+        passage = admit(PRODUCE, body=body)
+        told.append(0 if passage is None else passage.answered())
+        expected.append(written.charge(body, now_ms))
+    assert told == expected
 
 
 def test_others_than_produce_pass_a_producers_quota(quotas, admit):
