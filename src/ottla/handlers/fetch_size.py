@@ -14,7 +14,7 @@ from ottla.replication.fetch import FetchedPartition
 FLEXIBLE_SINCE = 12
 _TOPIC_ID_BYTES = 16
 _ABORTED_BYTES = 16
-_ONE_BYTE_MAX, _TWO_BYTES_MAX = 126, 16_382
+ONE_BYTE_MAX, TWO_BYTES_MAX = 126, 16_382
 """Lengths above them take more than one byte, or two, in flexible versions."""
 
 
@@ -25,18 +25,18 @@ def answer_bytes(version: int, fetched: Sequence[FetchedPartition]) -> int:
     """
     if len(fetched) != 1 or version < FLEXIBLE_SINCE or (only := fetched[0]).aborted:
         return _of_many(version, fetched)
-    size = _OF_ONE[version]  # The usual answer, faster.
+    size = ONE_PARTITION_BYTES[version]  # The usual answer, faster.
     if version < TOPIC_IDS_SINCE:
         name = only.topic_partition.topic
         name_bytes = len(name) if name.isascii() else len(name.encode())
-        size += name_bytes + (name_bytes > _ONE_BYTE_MAX)
+        size += name_bytes + (name_bytes > ONE_BYTE_MAX)
     region = only.region
     if region is None:
         return size
     records_bytes = region.length_bytes
-    if records_bytes <= _ONE_BYTE_MAX:
+    if records_bytes <= ONE_BYTE_MAX:
         return size + records_bytes
-    if records_bytes <= _TWO_BYTES_MAX:
+    if records_bytes <= TWO_BYTES_MAX:
         return size + records_bytes + 1
     return size + records_bytes + _varint_bytes(records_bytes + 1) - 1
 
@@ -92,7 +92,7 @@ def _varint_bytes(number: int) -> int:
     return max(-(-number.bit_length() // 7), 1)
 
 
-_OF_ONE = tuple(
+ONE_PARTITION_BYTES = tuple(
     sum(_fixed(version)[:3]) + 2 for version in range(max(API_TABLE[ApiKey.FETCH].versions) + 1)
 )
 """By flexible version: of an answer with one partition, without its records and the topic's name;

@@ -14,10 +14,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.client import Client
-from ottla.handlers.fetch_size import answer_bytes
+from ottla.handlers.fetch_size import (
+    ONE_BYTE_MAX,
+    ONE_PARTITION_BYTES,
+    TWO_BYTES_MAX,
+    answer_bytes,
+)
 from ottla.handlers.gate import Asked, Passage
 from ottla.ids import NODE_KIND, QuotaEntity
 from ottla.protocol.apis import API_TABLE, ApiKey
+from ottla.protocol.messages.fetch import TOPIC_IDS_SINCE
 from ottla.quota.clients import ClientQuotas, Meters
 from ottla.quota.rate import Windows
 from ottla.replication.fetch import FetchedPartition
@@ -51,11 +57,22 @@ class _FetchCounted(Passage):
 
     def fetch_wait_ms(self, call: Asked, fetched: Sequence[FetchedPartition]) -> int:
         """Charge the bytes of a Fetch; take them back, and mute, if it has to wait."""
-        size_bytes = answer_bytes(call.api_version, fetched)
+        version = call.api_version
+        if (
+            version < TOPIC_IDS_SINCE
+            or len(fetched) != 1
+            or (region := (only := fetched[0]).region) is None
+            or (size_bytes := region.length_bytes) > TWO_BYTES_MAX
+            or only.aborted
+        ):
+            size_bytes = answer_bytes(version, fetched)
+        else:  # The same for the usual answer, without a call.
+            size_bytes += ONE_PARTITION_BYTES[version]
+            if region.length_bytes > ONE_BYTE_MAX:
+                size_bytes += 1
         now_ms, meter = self._now() * _MS, self._meter
         if now_ms < meter.until_ms and size_bytes <= meter.room:  # As ``Meter.takes``, faster.
             meter.room -= size_bytes
-            meter.amount += size_bytes
             meter.last_ms = now_ms
             return 0
         throttle_ms = meter.charge(size_bytes, int(now_ms))
@@ -130,7 +147,6 @@ class Quotas:
                     body_bytes -= 1
                 if now_ms < meter.until_ms and 0 <= body_bytes <= meter.room:
                     meter.room -= body_bytes
-                    meter.amount += body_bytes
                     meter.last_ms = now_ms
                     return None
         elif key == _FETCH and not held.is_timed:

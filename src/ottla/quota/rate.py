@@ -104,20 +104,33 @@ class Meter:
     call neither sums nor divides. The result is always the exact one.
     """
 
-    __slots__ = ("_bound", "_cap_ms", "_rate", "_wins", "amount", "last_ms", "room", "until_ms")
+    __slots__ = (
+        "_amount",
+        "_bound",
+        "_cap_ms",
+        "_full",
+        "_rate",
+        "_wins",
+        "last_ms",
+        "room",
+        "until_ms",
+    )
 
     def __init__(self, bound: float, windows: Windows, cap_ms: int | None = None) -> None:
         self._rate = Rate(windows)
         self._wins = windows
         self._bound = bound
         self._cap_ms = cap_ms
-        self.amount: float = 0
-        """Use: charged, but not yet in the sample. Invariant: 0 when ``last_ms`` is 0."""
+        self._amount: float = 0
+        """Use: of what was charged by ``takes``, not yet in the sample."""
         self.last_ms = 0.0
-        """Use: when ``amount`` was last charged; 0: it is in the sample."""
+        """Use: of the last charge that is not yet in the sample; 0: there is none."""
         self.room: float = 0
         """Use: how much may surely still be charged. Whole, so that bytes are counted in integers:
         mixed with fractions these cost three times as much."""
+        self._full: float = 0
+        """Use: what ``room`` would be if nothing but ``takes`` had charged. What is missing in it
+        was charged without a call, in whole bytes, and is not yet in the sample."""
         self.until_ms = 0.0
         """Use: until when ``room`` holds. With a fraction, as the times that it is compared to."""
 
@@ -140,7 +153,8 @@ class Meter:
         """
         if now_ms < self.until_ms and amount <= self.room:
             self.room -= amount
-            self.amount += amount
+            self._full -= amount  # As ``room``, so that fractions are rounded alike.
+            self._amount += amount
             self.last_ms = now_ms
             return True
         return False
@@ -170,7 +184,9 @@ class Meter:
         rate = total / (elapsed_ms / 1000)
         if rate > self._bound:
             return bounded_ms((rate - self._bound) / self._bound * elapsed_ms, self._cap_ms)
-        self.room = floor(min(ROOM_MAX, self._bound * self._wins.burst_seconds - total))
+        self.room = self._full = floor(
+            min(ROOM_MAX, self._bound * self._wins.burst_seconds - total)
+        )
         self.until_ms = float(self._rate.current(now_ms).start_ms + self._wins.window_ms)
         return 0
 
@@ -179,8 +195,9 @@ class Meter:
         if self.until_ms:
             self.until_ms = 0.0
             if self.last_ms:  # Also if nothing was charged then: the sample lives on.
-                self._rate.record(self.amount, int(self.last_ms))
-                self.amount, self.last_ms = 0, 0.0
+                amount = self._amount + (self._full - self.room)
+                self._rate.record(amount, int(self.last_ms))
+                self._amount, self.last_ms = 0, 0.0
 
     def is_idle(self, now_ms: int) -> bool:
         """Whether a new meter would say the same from now on."""
