@@ -142,6 +142,7 @@ def add_client_options(parser: Parser) -> None:
     )
     group.add_argument(
         "-X",
+        "--command-property",
         dest="settings",
         action="append",
         default=[],

@@ -38,6 +38,7 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument(
         "--from",
+        "--offset",
         dest="start",
         default="",
         metavar="PLACE",
@@ -50,7 +51,9 @@ def register(commands: Commands) -> None:
         help="stop before an offset, -10, -5m or a time, in each partition",
     )
     parser.add_argument("--from-beginning", action="store_true", help="the same as earliest")
-    parser.add_argument("-n", "--count", type=at_least_one, metavar="N", help="stop after")
+    parser.add_argument(
+        "-n", "--count", "--max-messages", type=at_least_one, metavar="N", help="stop after"
+    )
     parser.add_argument(
         "-t", "--tail", "--follow", action="store_true", help="wait for more at the end"
     )

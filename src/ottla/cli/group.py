@@ -56,7 +56,9 @@ def register(commands: Commands) -> None:
     about = "Describe a group: members, committed offsets, lag."
     parser = add_command(verbs, "describe", about, describe)
     parser.add_argument("group", metavar="GROUP", nargs="?")
-    parser.add_argument("--all", action="store_true", help="every group, a row for each partition")
+    parser.add_argument(
+        "--all", "--all-groups", action="store_true", help="every group, a row for each partition"
+    )
     add_output_option(parser, *FORMATS)
     add_client_options(parser)
 

@@ -51,6 +51,14 @@ ottla {__version__}: a Kafka-compatible streaming log
 """
 
 
+_NAMED = {
+    "topic": "--topic",
+    "consume": "--topic",
+    "produce": "--topic",
+    "group": "--group",
+    "txn": "--transactional-id",
+}
+"""Options of Kafka's scripts that stand here for what a command takes without one."""
 _PLACES = ("--from", "--to", "--shift")
 """Options whose value may begin with a dash."""
 
@@ -135,10 +143,18 @@ def _parse(arguments: list[str]) -> "Namespace":
         from ottla.cli.cat import spread
 
         arguments = [typed, *spread(arguments[1:])]
-    chosen, unknown = parser.parse_known_args(_join_places(arguments))
+    chosen, unknown = parser.parse_known_args(_join_places(_without_names(arguments)))
     if unknown:
         chosen.parser.refuse(unknown)
     return chosen
+
+
+def _without_names(arguments: list[str]) -> list[str]:
+    """Return ``topic describe --topic orders`` as ``topic describe orders``."""
+    named = _NAMED.get(arguments[0])
+    if named is None or not any(each.startswith(named) for each in arguments):
+        return arguments
+    return [each.removeprefix(f"{named}=") for each in arguments if each != named]
 
 
 def _join_places(arguments: list[str]) -> list[str]:
