@@ -1,8 +1,8 @@
 """An application reads, transforms and writes in transactions while it and the broker are killed
 every few seconds: is the result exact?
 
-    python tests/campaigns/exactly_once.py [--client confluent|java] [--protocol classic|consumer]
-        [--records 1000000] [--batch 500] [--session 4] [--seed 1]
+    python tests/campaigns/exactly_once.py [--client confluent|java|ottla]
+        [--protocol classic|consumer] [--records 1000000] [--batch 500] [--session 4] [--seed 1]
         [--broker-kill 3,9] [--application-kill 2,7] [--target ottla|kafka]
 
 Two processes of the application share a consumer group. They are killed with SIGKILL, stopped for
@@ -348,7 +348,7 @@ def span(text: str) -> tuple[float, float]:
 def main() -> int:
     """Run the command line of the module's docstring."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", 1)[0])
-    parser.add_argument("--client", choices=["confluent", "java"], default="confluent")
+    parser.add_argument("--client", choices=["confluent", "java", "ottla"], default="confluent")
     parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic")
     parser.add_argument("--target", choices=["ottla", "kafka"], default="ottla")
     parser.add_argument("--records", type=int, default=1_000_000)

@@ -15,8 +15,21 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.timeout(300)
-def test_a_transforming_application_is_exact_whoever_is_killed():
-    options = ["--records", "20000", "--batch", "100", "--abort-every", "5", "--seconds-max", "90"]
+@pytest.mark.parametrize(
+    "client", [["--client", "confluent"], ["--client", "ottla", "--protocol", "consumer"]]
+)
+def test_a_transforming_application_is_exact_whoever_is_killed(client):
+    options = [
+        *client,
+        "--records",
+        "20000",
+        "--batch",
+        "100",
+        "--abort-every",
+        "5",
+        "--seconds-max",
+        "90",
+    ]
     kills = ["--broker-kill", "2,5", "--application-kill", "1,4", "--session", "2"]
     done = subprocess.run(
         [sys.executable, CAMPAIGN, *options, *kills],

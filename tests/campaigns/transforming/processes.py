@@ -106,6 +106,8 @@ def command_of(client: str, directory: Path) -> list[str]:
     """Return the command line of an application, without its arguments; compiles Java's."""
     if client == "confluent":
         return [sys.executable, "-m", "tests.campaigns.transforming.application"]
+    if client == "ottla":
+        return [sys.executable, "-m", "tests.campaigns.transforming.ottla_application"]
     classes = directory / "classes"
     if not classes.exists():
         source = Path(__file__).with_name("Transforming.java")
