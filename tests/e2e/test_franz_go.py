@@ -73,7 +73,9 @@ def run(franz, peer):
 @pytest.mark.parametrize("way", COMING)
 def test_who_may_come_in_writes_and_reads(run, way):
     code, told = run(way, topic_of(way))
-    assert (code, told) == (0, "read 2 records of 10 bytes, throttled 0 ms\n")
+    assert code == 0, told
+    # The user may have been told to wait for what another test has sent.
+    assert re.fullmatch(r"read 2 records of 10 bytes, throttled \d+ ms\n", told), told
 
 
 @pytest.mark.parametrize("way", [way for way in COMING if way != "certificate"])

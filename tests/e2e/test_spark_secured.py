@@ -86,7 +86,8 @@ def test_a_denied_topic_is_told(spark, options):
 def test_a_sink_over_its_quota_waits_and_loses_nothing(spark, options):
     topic, began = "spark-plain", time.monotonic()
     before = len(read(spark, options("plain"), topic))
-    for _ in range(4):
-        written(spark, options("plain") | {"kafka.client.id": "throttled"}, topic, "v" * 400_000)
+    # Several requests of one connection: the one behind an answer that throttles has to wait.
+    values = ["v" * 400_000] * 5
+    written(spark, options("plain") | {"kafka.client.id": "throttled"}, topic, *values)
     assert time.monotonic() - began > 1.0
-    assert len(read(spark, options("plain"), topic)) == before + 4
+    assert len(read(spark, options("plain"), topic)) == before + len(values)

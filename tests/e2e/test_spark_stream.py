@@ -206,7 +206,7 @@ def test_a_stream_whose_planner_is_killed_is_started_again(stream, produce, capl
     runner = threading.Thread(target=ottla.spark.keep_running, args=[start], daemon=True)
     runner.start()
     until(lambda: read() == 10)
-    killed = [number for number, text in descendants() if "python_streaming_source_runner" in text]
+    killed = [number for number, text in descendants() if "ottla.spark.planner" in text]
     for number in killed:
         os.kill(number, signal.SIGKILL)
     assert killed
