@@ -223,13 +223,14 @@ def test_a_client_of_another_loop_says_so(broker):
         await producer.produce("t", "x")
         return client, producer
 
-    async def used(work):
-        with pytest.raises(ottla.ClientClosed, match="another event loop"):
+    async def used(work, why):
+        with pytest.raises(ottla.ClientClosed, match=why):
             await work()
 
     client, producer = asyncio.run(begun())
-    asyncio.run(used(lambda: client.produce("t", "y")))
-    asyncio.run(used(lambda: producer.produce("t", "y")))
+    asyncio.run(used(lambda: client.produce("t", "y"), "another event loop"))
+    # It was closed with the client, when their loop ended.
+    asyncio.run(used(lambda: producer.produce("t", "y"), "closed"))
     assert [each.value for each in broker.records("t")] == [b"x"]
 
 
