@@ -265,10 +265,13 @@ def read_lease(answer: bytes) -> Lease:
 
 
 def read_token(answer: bytes) -> str:
-    """Return the token of a login."""
+    """Return the token of a login. Raises MalformedMessage."""
     for field, value in _fields(memoryview(answer)):
         if field == 2:
-            return bytes(_message(value)).decode()
+            try:
+                return bytes(_message(value)).decode()
+            except UnicodeDecodeError as error:
+                raise MalformedMessage("etcd's login token is no text") from error
     raise MalformedMessage("etcd's answer to a login has no token")
 
 
