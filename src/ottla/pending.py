@@ -54,6 +54,14 @@ class Pending(Generic[Value]):
         else:
             self.resolve(other.value)  # type: ignore[arg-type]
 
+    def follow(self, result: Value | Pending[Value]) -> None:
+        """Take ``result``, or what it comes to; until then cancel and hurry go on to it."""
+        if isinstance(result, Pending):
+            self.on_cancel(result.cancel, result.hurry)
+            result.on_done(self.take_over)
+        else:
+            self.resolve(result)
+
     def on_done(self, listener: Callable[[Pending[Value]], None]) -> None:
         """Run ``listener(self)`` when this is done; at once if it already is.
 

@@ -259,11 +259,8 @@ class _Work(Generic[Value]):
         self._slices.ended(self)
         if error is not None:
             self.pending.fail(error)
-        elif isinstance(result, Pending):
-            self.pending.on_cancel(result.cancel, result.hurry)
-            result.on_done(self.pending.take_over)
         else:
-            self.pending.resolve(result)  # type: ignore[arg-type]
+            self.pending.follow(result)  # type: ignore[arg-type]
 
     def cancel(self) -> None:
         """Close the generator where it stands: nobody waits for its result."""

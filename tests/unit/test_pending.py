@@ -174,3 +174,21 @@ def test_a_refusal_that_nobody_translates_stays_an_error():
     answer = refused.then(str)
     refused.fail(KafkaError(ErrorCode.NOT_COORDINATOR, "moved"))
     assert isinstance(answer.error, KafkaError)
+
+
+def test_a_pending_that_follows_another_passes_on_what_its_client_wants():
+    heard = []
+    later, other = Pending(), Pending()
+    other.on_cancel(lambda: heard.append("cancel"), lambda: heard.append("hurry"))
+    later.follow(other)
+    later.hurry()
+    other.resolve(7)
+    assert (later.value, heard) == (7, ["hurry"])
+    later, other = Pending(), Pending()
+    other.on_cancel(lambda: heard.append("cancel"))
+    later.follow(other)
+    later.cancel()
+    assert heard == ["hurry", "cancel"]
+    at_once = Pending()
+    at_once.follow(8)
+    assert at_once.value == 8

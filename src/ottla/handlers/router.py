@@ -241,11 +241,7 @@ class Router:
             except Exception as error:  # noqa: BLE001 - travels to whoever listens
                 later.fail(error)
                 return
-            if isinstance(answer, Pending):
-                later.on_cancel(answer.cancel, answer.hurry)
-                answer.on_done(later.take_over)
-            else:
-                later.resolve(answer)
+            later.follow(answer)
 
         response.on_done(forward)
         return later

@@ -175,12 +175,7 @@ class Fetches:
             if pending.is_cancelled:
                 return
             bounded = _bounded(specs)
-            outcome = self._fetch_found(bounded, limits, self._read_all(bounded, limits))
-            if isinstance(outcome, Pending):
-                pending.on_cancel(outcome.cancel, outcome.hurry)
-                outcome.on_done(pending.take_over)
-            else:
-                pending.resolve(outcome)
+            pending.follow(self._fetch_found(bounded, limits, self._read_all(bounded, limits)))
 
         self.warm(cold).on_done(done)
         return pending

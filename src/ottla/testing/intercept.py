@@ -205,11 +205,7 @@ class Intercepted:
             except (CloseConnection, MalformedMessage) as error:
                 later.fail(error)
                 return
-            if isinstance(result, Pending):
-                later.on_cancel(result.cancel, result.hurry)
-                result.on_done(later.take_over)
-            else:
-                later.resolve(result)
+            later.follow(result)
 
         timer = self._clock.call_later(seconds, go)
         later.on_cancel(timer.cancel)

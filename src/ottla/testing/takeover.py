@@ -64,11 +64,7 @@ def take_over(
         except (CloseConnection, MalformedMessage) as error:
             done.fail(error)
             return
-        if isinstance(result, Pending):
-            done.on_cancel(result.cancel, result.hurry)
-            result.on_done(done.take_over)
-        else:
-            done.resolve(result)
+        done.follow(result)
 
     ask(1)
     return done

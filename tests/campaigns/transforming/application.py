@@ -40,8 +40,8 @@ def say(*words: object) -> None:
     print(*words, flush=True)
 
 
-class Application:
-    """One life of it: ends with a KafkaException that only a new life helps against."""
+class Life:
+    """What a life of any client's application is told, and counts."""
 
     def __init__(self, arguments: list[str]) -> None:
         self.bootstrap, self.slot, batch, abort_every, self.protocol, session = arguments
@@ -50,6 +50,10 @@ class Application:
         self.abort_every = int(abort_every)
         self.born = f"{self.slot}/{os.getpid()}/{time.monotonic_ns()}"
         self.count = 0
+
+
+class Application(Life):
+    """One life of it: ends with a KafkaException that only a new life helps against."""
 
     def live(self) -> None:
         self.producer = Producer(

@@ -8,7 +8,6 @@ open what became of a transaction; the next one takes the transactional id over 
 """
 
 import faulthandler
-import os
 import signal
 import sys
 import time
@@ -16,23 +15,20 @@ from collections.abc import Sequence
 
 import ottla
 from tests.campaigns.transforming import records
-from tests.campaigns.transforming.application import CALL_SECONDS, TRANSACTION_TIMEOUT_MS, say
+from tests.campaigns.transforming.application import (
+    CALL_SECONDS,
+    TRANSACTION_TIMEOUT_MS,
+    Life,
+    say,
+)
 
 
 class MeantToBeAborted(Exception):
     """Ends a transaction of marked records."""
 
 
-class Application:
+class Application(Life):
     """One life of it: ends with a ClientError."""
-
-    def __init__(self, arguments: list[str]) -> None:
-        self.bootstrap, self.slot, batch, abort_every, self.protocol, session = arguments
-        self.session_timeout_ms = int(session) * 1000
-        self.batch = int(batch)
-        self.abort_every = int(abort_every)
-        self.born = f"{self.slot}/{os.getpid()}/{time.monotonic_ns()}"
-        self.count = 0
 
     def live(self) -> None:
         config = {

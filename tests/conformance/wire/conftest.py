@@ -7,14 +7,22 @@ from tools.wire_client import WireClient
 
 
 @pytest.fixture(scope="session")
-def secured(request, target_kind, tmp_path_factory):
+def made(request, target_kind):
+    """What makes a broker of the kind under test, for those with options of their own."""
     if target_kind == "kafka":
         request.getfixturevalue("kafka_libs")
-        from tools.kafka_peer import KafkaPeer as Made
-    else:
-        from tools.ottla_peer import OttlaPeer as Made
+        from tools.kafka_peer import KafkaPeer
+
+        return KafkaPeer
+    from tools.ottla_peer import OttlaPeer
+
+    return OttlaPeer
+
+
+@pytest.fixture(scope="session")
+def secured(made, tmp_path_factory):
     data = tmp_path_factory.mktemp("secured") / "data"
-    with Made(data, OPTIONS, protocols=("SASL_PLAINTEXT",), users=USERS) as peer:
+    with made(data, OPTIONS, protocols=("SASL_PLAINTEXT",), users=USERS) as peer:
         peer.start()
         yield peer
 

@@ -21,15 +21,10 @@ NO_COLON = (
 
 
 @pytest.fixture(scope="module")
-def guarded(request, target_kind, tmp_path_factory):
-    if target_kind == "kafka":
-        request.getfixturevalue("kafka_libs")
-        from tools.kafka_peer import KafkaPeer as Made
-    else:
-        from tools.ottla_peer import OttlaPeer as Made
+def guarded(made, tmp_path_factory):
     data = tmp_path_factory.mktemp("guarded") / "data"
     options = OPTIONS | {"auto.create.topics.enable": "true"}
-    with Made(data, options, protocols=("SASL_PLAINTEXT",)) as peer:
+    with made(data, options, protocols=("SASL_PLAINTEXT",)) as peer:
         peer.start()
         yield peer
 

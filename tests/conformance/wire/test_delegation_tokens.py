@@ -19,15 +19,10 @@ BY_BROKER, BY_CONTROLLER = -1, 0
 
 
 @pytest.fixture(scope="module")
-def guarded(request, target_kind, tmp_path_factory):
+def guarded(made, tmp_path_factory):
     """A broker with an authorizer; alice may do nothing, root everything."""
-    if target_kind == "kafka":
-        request.getfixturevalue("kafka_libs")
-        from tools.kafka_peer import KafkaPeer as Made
-    else:
-        from tools.ottla_peer import OttlaPeer as Made
     data = tmp_path_factory.mktemp("tokens") / "data"
-    with Made(data, OPTIONS, protocols=("SASL_PLAINTEXT",)) as peer:
+    with made(data, OPTIONS, protocols=("SASL_PLAINTEXT",)) as peer:
         peer.start()
         yield peer
 
@@ -42,11 +37,8 @@ def asked(guarded, request):
             assert token(wire, f"\0{user}\0{user}")["error_code"] == 0
 
         def ask(name, version, **fields):
-            spelled = {"Create": "create", "Renew": "renew", "Expire": "expire"}
             api = APIS[f"{name}DelegationToken"]
-            wire.send_frame(
-                wire.encode(f"{spelled.get(name, 'describe')}_delegation_token", version, **fields)
-            )
+            wire.send_frame(wire.encode(f"{name.lower()}_delegation_token", version, **fields))
             frame = memoryview(wire.receive_frame())
             _, position = decode_response_header(
                 frame, 0, len(frame), api_key=api.key, api_version=version

@@ -22,12 +22,6 @@ def broker(request):
         yield made
 
 
-@pytest.fixture
-def in_thread():
-    with Broker() as made:
-        yield made
-
-
 @pytest.fixture(autouse=True)
 def no_fault_is_left(request):
     yield

@@ -23,12 +23,6 @@ def broker(request):
         yield made
 
 
-@pytest.fixture
-def in_thread():
-    with Broker() as made:
-        yield made
-
-
 def producer_of(broker, **options):
     return Producer(
         {

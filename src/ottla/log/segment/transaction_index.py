@@ -218,19 +218,11 @@ class TransactionIndex:
         """
         if self.last_offset < start_offset:
             return False
-        ordinal = self._first_reaching(start_offset)
-        if ordinal < self._written:
-            # After a long transaction's end a hundred thousand entries may be none of a reader's.
-            for fields in _fields_in(self._open(), ordinal, self._written):
-                if fields[_FIRST_OFFSET] < upper_offset:
-                    found.append(AbortedTransaction(*fields[1:]))
-                if fields[_LAST_STABLE_OFFSET] >= upper_offset:
-                    return True
-            ordinal = self._written
-        for entry in self._unwritten[ordinal - self._written :]:
-            if entry.first_offset < upper_offset:
-                found.append(entry)
-            if entry.last_stable_offset >= upper_offset:
+        # After a long transaction's end a hundred thousand entries may be none of a reader's.
+        for fields in self._fields(self._first_reaching(start_offset)):
+            if fields[_FIRST_OFFSET] < upper_offset:
+                found.append(AbortedTransaction(*fields[1:]))
+            if fields[_LAST_STABLE_OFFSET] >= upper_offset:
                 return True
         return False
 
@@ -310,11 +302,16 @@ class TransactionIndex:
 
     def _read(self, ordinal: int) -> Iterator[tuple[int, AbortedTransaction]]:
         """Yield (version, entry) from entry number ``ordinal`` on."""
+        for version, *fields in self._fields(ordinal):
+            yield version, AbortedTransaction(*fields)
+
+    def _fields(self, ordinal: int) -> Iterator[tuple[int, int, int, int, int]]:
+        """Yield the bare fields from entry number ``ordinal`` on, which costs a quarter."""
         if ordinal < self._written:
-            yield from _entries_in(self._open(), ordinal, self._written)
+            yield from _fields_in(self._open(), ordinal, self._written)
             ordinal = self._written
         for entry in self._unwritten[ordinal - self._written :]:
-            yield _VERSION, entry
+            yield _VERSION, *entry
 
     def write_quietly(self) -> None:
         """Write as ``write`` does, but leave it to the next time when the disk refuses."""
@@ -329,7 +326,7 @@ def _entries_in(file: File, ordinal: int, end: int) -> Iterator[tuple[int, Abort
 
 
 def _fields_in(file: File, ordinal: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield the same as the file's bare fields, which costs a quarter."""
+    """Yield the same as the file's bare fields."""
     while ordinal < end:
         count = min(end - ordinal, _ENTRIES_PER_READ)
         yield from ENTRY.iter_unpack(file.read_at(ordinal * ENTRY.size, count * ENTRY.size))
