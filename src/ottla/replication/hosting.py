@@ -111,6 +111,8 @@ class Hosting:
         self._is_working = False
         """Use: one step is under way. The next one is taken when it ends."""
         self._is_stopped = False
+        self.left: list[Partition] = []
+        """Those whose logs ``settle`` left open: to be removed; a flush may be in flight."""
         self._fenced: dict[tuple[TopicId, int], LeaderEpoch] | None = {}
         """Up to which leader epoch a partition of several replicas is not led here, for those that
         are being made: see ``Partition.fence``. None: this process is not registered yet."""
@@ -147,6 +149,8 @@ class Hosting:
             for step in queue:
                 if isinstance(step, Pending):
                     step.fail(_stopped())
+                elif step.partition is not None:
+                    self.left.append(step.partition)
         self._queues.clear()
         pending: Pending[None] = Pending()
         if self._is_working:

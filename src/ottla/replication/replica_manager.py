@@ -323,5 +323,5 @@ class ReplicaManager:
         if self.replicas is not None:
             await self.replicas.stop()
         await outcome_of(self.hosting.settle())
-        for partition in list(self._partitions.values()):
+        for partition in (*self._partitions.values(), *self.hosting.left):
             await partition.idle()

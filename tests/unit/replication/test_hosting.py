@@ -1,5 +1,6 @@
 """Partitions come and go: off the loop, in order, and whatever happens in between."""
 
+import asyncio
 import errno
 import random
 from types import SimpleNamespace
@@ -332,6 +333,26 @@ def test_one_directory_that_stays_keeps_the_mark_of_its_topic(node, apply):
     apply(gone("t2", 1, 3))
     node.executor.run_all()
     assert node.log_manager.may_have_left("t2")
+
+
+async def test_a_stop_waits_for_the_flush_of_a_topic_whose_removal_has_not_begun(
+    node, apply, words
+):
+    """The log was closed under its flush, and the stop failed: no other log was closed."""
+    apply(made("t2", 1, 1), made("t3", 2, 1))
+    node.executor.run_all()
+    apply(gone("t3", 2, 1))  # Under way: what goes next waits for it.
+    assert produce(node, words, "t2") is ErrorCode.NONE
+    apply(gone("t2", 1, 1))
+    settling = asyncio.create_task(node.replica_manager.settle())
+    await asyncio.sleep(0)
+    node.executor.run_next()  # The removal of t3. What is left is the flush of t2.
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not settling.done()
+    node.executor.run_all()
+    await asyncio.wait_for(settling, 5)
+    node.log_manager.stop()
 
 
 @pytest.mark.parametrize("jobs", range(4))
