@@ -148,6 +148,31 @@ def test_a_streams_planner_has_no_pyarrow():
     ], done.stderr
 
 
+def test_planners_meet_where_all_that_they_were_started_with_is_the_same(monkeypatch, tmp_path):
+    """A planner has its settings, modules and directory from the process that it is forked from."""
+    there = {planner.SOCKET: "/tmp/mine/.1.sock", "PYTHONPATH": "/a", "X": "\udcff"}
+    name = planner.name_of(there)
+    if sys.platform != "linux":
+        assert name is None
+        return
+    assert planner.name_of({**there, planner.SOCKET: "/tmp/mine/.2.sock"}) == name
+    others = [
+        {**there, planner.SOCKET: "/tmp/other/.1.sock"},
+        {**there, "PYTHONPATH": "/b"},
+        {**there, "SPARK_JOB_ARTIFACT_UUID": "another session"},
+    ]
+    names = {name, *map(planner.name_of, others)}
+    for target, value in (("os.getppid", lambda: 1), ("sys.path", ["/elsewhere"])):
+        with monkeypatch.context() as changed:
+            changed.setattr(target, value)
+            names.add(planner.name_of(there))
+    monkeypatch.chdir(tmp_path)
+    names.add(planner.name_of(there))
+    assert len(names) == 7
+    assert planner.name_of({"PYTHON_WORKER_FACTORY_PORT": "1"}) is None
+    assert planner.name_of({**there, planner.SECRET: "x"}) is None
+
+
 def test_the_launcher_is_made_for_pips_spark_only(monkeypatch):
     pytest.importorskip("pyspark")
     monkeypatch.delenv("SPARK_HOME", raising=False)
