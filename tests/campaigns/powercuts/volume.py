@@ -22,6 +22,9 @@ LOGFLUSH = 1
 """The journal is written, the data is not."""
 NOLOGFLUSH = 2
 """All since the journal's last commit is gone."""
+CLONE_NEWNS = 0x20000
+MS_REC = 0x4000
+MS_PRIVATE = 1 << 18
 STOPPED = frozenset("TtZXD")
 """States of a thread that runs no more of its program; D: in the kernel, and stopped behind it."""
 STOP_SECONDS = 5.0
@@ -79,6 +82,7 @@ class Volume:
         for command in ("losetup", "mkfs.ext4", "mount", "umount"):
             if shutil.which(command) is None:
                 raise Impossible(f"there is no {command} here")
+        _see_mounts_alone()
         self.path.mkdir(parents=True)
         with self._image.open("wb") as image:
             image.truncate(self._size_mib << 20)
@@ -129,6 +133,17 @@ class Volume:
                 return
             time.sleep(0.02 * (attempt + 1))  # A killed process's files are let go of late.
         raise RuntimeError(f"cannot unmount {self.path}: {done.stderr}")
+
+
+def _see_mounts_alone() -> None:
+    """Let this thread, and all that it starts, have a mount namespace of their own.
+
+    Else a process that makes a copy of everybody's, whatever for, keeps a file system in it that we
+    have shut down and unmounted: the next mount would give that one back, without power.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
+        raise Impossible(f"mount namespace: {os.strerror(ctypes.get_errno())}")
 
 
 def _run(*command: str) -> str:

@@ -1,0 +1,115 @@
+"""The short form of tests/campaigns/cut_networks.py, and what its networks do."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.campaigns.networks.network import Impossible, Network
+from tests.etcd_server import needs_etcd
+
+CAMPAIGN = Path(__file__).resolve().parent.parent / "campaigns" / "cut_networks.py"
+PORT = 7777
+
+
+@pytest.fixture
+def network():
+    try:
+        with Network(["a", "b", "c"]) as network:
+            yield network
+    except Impossible as error:
+        pytest.skip(f"no networks here: {error}")
+
+
+class Machine:
+    """What a thread in a machine says to other machines, and hears."""
+
+    def __init__(self, network, name):
+        made = []
+
+        def make():
+            network.machine(name).enter()
+            made.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+
+        thread = threading.Thread(target=make)
+        thread.start()
+        thread.join()
+        (self.socket,) = made
+        self.socket.bind((network.address(name), PORT))
+        self.socket.settimeout(10)
+
+    def say(self, network, other, words):
+        self.socket.sendto(words, (network.address(other), PORT))
+
+    def hear(self):
+        return self.socket.recv(100)
+
+
+@pytest.mark.timeout(60)
+def test_a_way_is_cut_in_one_direction_and_mended(network):
+    a, b, c = (Machine(network, name) for name in "abc")
+    with closing(a.socket), closing(b.socket), closing(c.socket):
+        network.cut([("a", "b")])
+        a.say(network, "b", b"lost")
+        b.say(network, "a", b"from b")
+        assert a.hear() == b"from b", "the other direction is as it was"
+        a.say(network, "c", b"from a")
+        assert c.hear() == b"from a", "and so are other machines"
+        network.mend()
+        a.say(network, "b", b"mended")
+        assert b.hear() == b"mended", "what was lost does not come later"
+
+
+@pytest.mark.timeout(60)
+def test_a_machine_that_is_plugged_in_again_knows_of_no_connection(network):
+    a, b = Machine(network, "a"), Machine(network, "b")
+    with closing(a.socket), closing(b.socket):
+        network.cut([("a", "b")])
+        network.unplug("b")
+        network.plug_in("b")
+        network.mend()
+        again = Machine(network, "b")
+        with closing(again.socket):
+            a.say(network, "b", b"after")
+            assert again.hear() == b"after"
+            b.socket.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                b.hear()
+
+
+@pytest.mark.timeout(60)
+def test_a_slow_machine_is_heard_all_the_same(network):
+    a, b = Machine(network, "a"), Machine(network, "b")
+    with closing(a.socket), closing(b.socket):
+        network.slow_down("a")
+        a.socket.settimeout(0.2)
+        for _ in range(20):  # Some may be lost.
+            a.say(network, "b", b"slow")
+        assert b.hear() == b"slow"
+        network.speed_up("a")
+        network.speed_up("a")
+
+
+@needs_etcd
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.skipif(shutil.which("ip") is None, reason="needs ip (apt-get install iproute2)")
+def test_power_cuts_and_cut_networks_break_no_promise():
+    arguments = ["--rounds", "4", "--faults", "power+cut,power,cut,pause", "--seed", "3"]
+    done = subprocess.run(
+        [sys.executable, CAMPAIGN, *arguments], capture_output=True, text=True, timeout=230
+    )
+    if done.returncode == 2:
+        pytest.skip(done.stderr.strip())
+    assert done.stdout.strip(), done.stderr
+    report = json.loads(done.stdout)
+    assert not report["problems"], done.stderr
+    assert sum(report["rounds"].values()) == 4
+    assert report["seen"] == report["acknowledged"] > 0
+    assert done.returncode == 0
