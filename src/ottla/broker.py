@@ -271,7 +271,7 @@ class Broker:
         opened.follower = follower = ImageFollower(store, keys, env.clock)
         data = Data(manager, keys, store, follower)
         may_adopt = self._host is None
-        await follow(data, env, configuration, self._giving_up, may_adopt=may_adopt)
+        data = await follow(data, env, configuration, self._giving_up, may_adopt=may_adopt)
         if self._host is not None:
             from ottla.node.hosts import refuse_older_metadata  # noqa: PLC0415 - most are alone
 

@@ -7,6 +7,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.metadata.keys import Keys
+from ottla.metadata.store import Put
 from ottla.metadata.values import decode_known_broker
 from ottla.node.identity import STORE_CLUSTER
 from tests.nodes import Nodes
@@ -186,6 +187,62 @@ def test_a_node_that_lost_its_disk_is_not_elected_and_gets_all_again(nodes):
         nodes.kill(node)
     until(lambda: all(state.leader == 1 for state in states(nodes)), lambda: states(nodes))
     assert sorted(consumed_without_group(nodes)) == sorted(values(b"kept"))
+
+
+def kill_all_at_once(nodes):
+    """Kill all nodes so that none has seen another one go."""
+    keys = Keys(STORE_CLUSTER)
+    topic_id = nodes.call(lambda: nodes.image(1).topic("t").topic_id)
+    wanted = [keys.partition(topic_id, number) for number in range(len(states(nodes)))]
+
+    async def read():
+        return [await nodes.store.get(key) for key in wanted]
+
+    async def put_back():
+        await nodes.store.commit([], [Put(entry.key, entry.value) for entry in before])
+
+    before = nodes.run(read)
+    for node in (1, 2, 3):
+        nodes.kill(node)
+    nodes.run(put_back)
+
+
+def without_log(nodes, node, partition=0):
+    """Leave on a node's disk what is there if it ends before it has made the log."""
+    disk, directory = nodes.disk(node), f"/data/t-{partition}"
+    for name in disk.list_directory(directory):
+        disk.remove(f"{directory}/{name}")
+    disk.remove_directory(directory)
+
+
+def test_a_topic_whose_nodes_all_end_before_its_first_log_is_made_begins_with_their_next_start(
+    nodes,
+):
+    create(nodes, min_insync_replicas="2")
+    wait_for_isr(nodes)
+    kill_all_at_once(nodes)
+    for node in (1, 2, 3):
+        without_log(nodes, node)
+    for node in (1, 2):  # Of the other partition one has its log.
+        without_log(nodes, node, partition=1)
+    nodes.start_together(1, 2, 3)
+    wait_for_isr(nodes)
+    assert not produce(producer_of(nodes), values(b"after"))
+
+
+def test_a_topic_whose_logs_are_lost_with_a_disk_waits_for_somebody_to_say_so(nodes):
+    create(nodes, partitions=1, min_insync_replicas="2")
+    wait_for_isr(nodes)
+    directory = directory_of(nodes, 1)
+    kill_all_at_once(nodes)
+    for node in (2, 3):
+        without_log(nodes, node)
+    nodes.forget_disk(1)
+    nodes.start(1, ottla_log_dirs_given_up=directory)
+    nodes.start_together(2, 3)
+    until(lambda: not states(nodes)[0].isr, lambda: states(nodes))
+    (state,) = states(nodes)
+    assert (state.leader, state.elr, state.unmade) == (-1, (), (2, 3))
 
 
 def directory_of(nodes, node):

@@ -13,7 +13,8 @@ Source: Kafka's directory ids (KIP-858), by which its controller knows where eac
 """
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from ottla.ids import NodeId
 from ottla.log.directories.directory import LogDirectory
@@ -31,14 +32,24 @@ _MISSING = (
 )
 
 
+class Looked(NamedTuple):
+    """What became of the directories that this node has ever had."""
+
+    missing: list[str]
+    """One message for each that is not here."""
+    are_as_before: bool
+    """They are those of the last start, all of them, and none is given up: what is not in them was
+    never made, or somebody has removed it by hand."""
+
+
 async def look_for_known(
     store: MetadataStore,
     keys: Keys,
     node_id: NodeId,
     directories: Iterable[LogDirectory],
     given_up: Collection[str],
-) -> list[str]:
-    """Store the ids of this node's ``directories``; return one message per missing directory.
+) -> Looked:
+    """Store the ids of this node's ``directories``; return which are missing.
 
     ``given_up``: ids that are forgotten, unless their directories are present. The id of an offline
     directory cannot be read, so a known directory with its path is not missing. A directory that
@@ -56,8 +67,11 @@ async def look_for_known(
         elif not directory.is_online:
             offline.add(directory.path)
 
+    before: Mapping[str, str] = {}
+
     def joined(value: bytes | None) -> bytes:
-        known = {} if value is None else decode_known_broker(value).directories
+        nonlocal before
+        before = known = {} if value is None else decode_known_broker(value).directories
         kept = {
             one: path
             for one, path in known.items()
@@ -72,4 +86,7 @@ async def look_for_known(
     }
     for one, path in missing.items():
         logger.error(_MISSING, path, one)
-    return [f"not in log.dirs: {path}" for path in missing.values()]
+    return Looked(
+        [f"not in log.dirs: {path}" for path in missing.values()],
+        are_as_before=before == present and not named_anew and not offline,
+    )

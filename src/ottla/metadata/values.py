@@ -96,6 +96,9 @@ class PartitionState(NamedTuple):
     left: tuple[NodeId, ...] = ()
     """Nodes that were replicas, or were to be: they delete what they have, at their next start at
     the latest."""
+    unmade: tuple[NodeId, ...] = ()
+    """Replicas that were in the ISR before they had made their log, and have not been since: they
+    ended too early, and their log directories are those of then."""
 
 
 NO_STATE = PartitionState((), (), NO_LEADER, LeaderEpoch(-1), -1)
@@ -196,6 +199,8 @@ def encode_partition(state: PartitionState) -> bytes:
         fields["elr"] = state.elr
     if state.left:
         fields["left"] = state.left
+    if state.unmade:
+        fields["unmade"] = state.unmade
     return _encode(fields)
 
 
@@ -213,6 +218,7 @@ def decode_partition(data: bytes) -> PartitionState:
         unclean=fields.truth("unclean"),
         elr=fields.nodes("elr") if fields.has("elr") else (),
         left=fields.nodes("left") if fields.has("left") else (),
+        unmade=fields.nodes("unmade") if fields.has("unmade") else (),
     )
 
 

@@ -56,6 +56,8 @@ class Data(NamedTuple):
     keys: Keys
     store: MetadataStore
     follower: ImageFollower
+    directories_are_as_before: bool = False
+    """The log directories are those of the last start, whole."""
 
 
 def known_cluster(
@@ -168,8 +170,8 @@ async def follow(
     giving_up: GivingUp,
     *,
     may_adopt: bool = True,
-) -> None:
-    """Read the metadata and bring the log directories into line with it.
+) -> Data:
+    """Read the metadata and bring the log directories into line with it; return what is known then.
 
     Takes in partitions on disk that the store does not know; finishes interrupted deletions.
     """
@@ -178,15 +180,14 @@ async def follow(
     follower.add_listener(configuration.follow)
     follower.mirror.on_failed = giving_up.mirror_ended
     await follower.start()
-    manager.miss(
-        await look_for_known(
-            data.store,
-            data.keys,
-            configuration.node_id,
-            manager.directories.values(),
-            configuration.at_start[options.LOG_DIRS_GIVEN_UP],
-        )
+    looked = await look_for_known(
+        data.store,
+        data.keys,
+        configuration.node_id,
+        manager.directories.values(),
+        configuration.at_start[options.LOG_DIRS_GIVEN_UP],
     )
+    manager.miss(looked.missing)
     revision = await adopt(
         data.store,
         data.keys,
@@ -197,6 +198,7 @@ async def follow(
         may_adopt=may_adopt,
     )
     await follower.reached(revision)
+    return data._replace(directories_are_as_before=looked.are_as_before)
 
 
 def refuse_to_leave_out(data: Data, environment: Environment, configuration: Configuration) -> None:

@@ -121,13 +121,13 @@ async def withdraw_from(
             if value is None:
                 return None
             state = decode_partition(value)
-            after = withdraw(state, node)
+            after = withdraw(state, node, has_made=not data.directories_are_as_before)
             if after is state:
                 return value
             if after.leader != NO_LEADER:
                 # This write is newer than the leader's registration; it must not pass for a grant.
                 after = grant_anew(after)
-            if not after.isr and not after.elr:
+            if not after.isr and not after.elr and not data.directories_are_as_before:
                 logger.error("%s: the log is lost here, and nobody else has all of it", where)
             return encode_partition(after)
 

@@ -9,6 +9,7 @@ PartitionChangeBuilder; tests/model checks these functions.
     in the ISR, or in the ELR      has all that is committed: may lead
     ELR not empty                  nothing is committed (replica_state.committed)
     ISR and ELR without live ones  no leader, unless an unclean election is allowed
+    no replica ever had a log      any may lead: there is nothing to be lost
 """
 
 from collections.abc import Collection, Iterable
@@ -71,9 +72,25 @@ def elect_unclean(state: PartitionState, live: Collection[NodeId]) -> PartitionS
                 leader_epoch=LeaderEpoch(state.leader_epoch + 1),
                 isr=(node,),
                 elr=(),
+                unmade=(),
                 unclean=True,
                 partition_epoch=state.partition_epoch + 1,
             )
+    return state
+
+
+def elect_unmade(state: PartitionState, live: Collection[NodeId]) -> PartitionState:
+    """Choose the first live replica if no replica has ever made its log; else nothing changes.
+
+    All nodes ended between the making of the topic and that of the first log. Nobody can have been
+    told of a record: that takes the logs of the whole ISR.
+    """
+    is_unmade = bool(state.replicas) and {*state.replicas} <= {*state.unmade}
+    if not is_unmade or state.leader != NO_LEADER or state.isr or state.elr:
+        return state
+    for node in state.replicas:
+        if node in live:
+            return _led_by(state, node, 1)
     return state
 
 
@@ -98,11 +115,12 @@ def grant_anew(state: PartitionState) -> PartitionState:
     )
 
 
-def withdraw(state: PartitionState, node: NodeId) -> PartitionState:
+def withdraw(state: PartitionState, node: NodeId, *, has_made: bool = True) -> PartitionState:
     """Take a node out of ISR and ELR that has lost its log; it leads no more.
 
     The node does that itself, before its registration makes it live. Whoever else may lead is
-    elected after that (``elect``).
+    elected after that (``elect``). ``has_made``: False if the node knows that it has never made the
+    log (``elect_unmade``).
     """
     if node not in state.isr and node not in state.elr and node != state.leader:
         return state
@@ -110,6 +128,7 @@ def withdraw(state: PartitionState, node: NodeId) -> PartitionState:
     return state._replace(
         isr=tuple(one for one in state.isr if one != node),
         elr=tuple(one for one in state.elr if one != node),
+        unmade=_ordered(state, {*state.unmade} - {node} if has_made else {*state.unmade, node}),
         leader=NO_LEADER if is_leader else state.leader,
         leader_epoch=LeaderEpoch(state.leader_epoch + is_leader),
         partition_epoch=state.partition_epoch + 1,
@@ -131,6 +150,7 @@ def change_isr(
     return state._replace(
         isr=_ordered(state, members),
         elr=elr,
+        unmade=tuple(node for node in state.unmade if node not in members),
         unclean=False,
         partition_epoch=state.partition_epoch + 1,
     )
@@ -215,7 +235,11 @@ def _without(state: PartitionState, nodes: Collection[NodeId]) -> PartitionState
 
 
 def _in_order(state: PartitionState) -> PartitionState:
-    return state._replace(isr=_ordered(state, state.isr), elr=_ordered(state, state.elr))
+    return state._replace(
+        isr=_ordered(state, state.isr),
+        elr=_ordered(state, state.elr),
+        unmade=_ordered(state, state.unmade),
+    )
 
 
 def is_granted(state: PartitionState, node: NodeId, fenced_epoch: LeaderEpoch) -> bool:
@@ -259,6 +283,7 @@ def _led_by(state: PartitionState, leader: NodeId, min_insync_replicas: int) -> 
         leader_epoch=LeaderEpoch(state.leader_epoch + (leader != state.leader)),
         isr=_ordered(state, isr),
         elr=_ordered(state, elr),
+        unmade=tuple(node for node in state.unmade if node not in isr),
         partition_epoch=state.partition_epoch + 1,
     )
 

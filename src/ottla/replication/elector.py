@@ -7,6 +7,8 @@ alone, so a new controller goes on where the last one was. Partitions of one rep
 
     a node is gone                      fence: out of the ISR; another one leads
     no leader, and one may lead         elect
+    no leader, and no replica ever had  elect one, which begins with an empty log
+    a log
     the leader's process is newer than  grant anew, in a new leader epoch: the process that was
     the last change of the partition    granted the old one is gone
 
@@ -28,7 +30,7 @@ from ottla.metadata.image import ImageFollower, MetadataDelta, MetadataImage
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import Guard, GuardFailed, MetadataError, MetadataStore, Put
 from ottla.metadata.values import NO_LEADER, PartitionState, encode_partition
-from ottla.replication.elections import elect, elect_unclean, fence, grant_anew
+from ottla.replication.elections import elect, elect_unclean, elect_unmade, fence, grant_anew
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +77,7 @@ def next_state(
     for node in dict.fromkeys(gone):
         after = fence(after, node, live, minimum)
     if after.leader == NO_LEADER:
-        after = elect(after, live, minimum)
+        after = elect_unmade(elect(after, live, minimum), live)
     is_lost = all(is_gone(node) for node in (*after.isr, *after.elr))
     if after.leader == NO_LEADER and rules.may_be_unclean and is_lost:
         after = elect_unclean(after, live)

@@ -14,6 +14,7 @@ from ottla.replication.elections import (
     elect,
     elect_preferred,
     elect_unclean,
+    elect_unmade,
     fence,
     fenced_epoch_of,
     finish_reassignment,
@@ -87,6 +88,42 @@ def test_who_lost_its_log_leads_no_more_and_is_not_eligible():
     after = withdraw(state(isr=(A, B)), A)
     assert (after.leader, after.leader_epoch, after.isr) == (NO_LEADER, 6, (B,))
     assert withdraw(state(isr=(A,), elr=(B,)), B).elr == ()
+
+
+def unmade(*nodes, of=(A, B, C)):
+    """The state of a new topic whose nodes ended before some of them had made their logs."""
+    after = state(isr=of, leader=of[0], replicas=of, epoch=0)
+    for node in nodes:
+        after = withdraw(after, node, has_made=False)
+    return after
+
+
+def test_a_partition_that_no_replica_ever_made_begins_when_one_is_live():
+    lost = unmade(A, B, C)
+    assert (lost.leader, lost.isr, lost.elr) == (NO_LEADER, (), ())
+    assert elect(lost, {A, B, C}, 2) is lost
+    assert elect_unmade(lost, ()) is lost
+    after = elect_unmade(lost, {C, B})
+    assert (after.leader, after.isr, after.elr, after.unclean) == (B, (B,), (), False)
+    assert after.leader_epoch == lost.leader_epoch + 1
+    assert change_isr(after, (A, B, C), 2).unmade == ()
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        unmade(A, B),
+        withdraw(unmade(A, B), C),
+        withdraw(elect_unmade(unmade(A, B, C), {A}), A),
+        withdraw(elect_unclean(unmade(A, B, C), {A}), A),
+        state(isr=(), leader=NO_LEADER, elr=(A,))._replace(unmade=(A, B, C)),
+        state(isr=(), leader=NO_LEADER, replicas=()),
+        begin_reassignment(unmade(A, B, of=(A, B)), (A, C)),
+    ],
+    ids=("two", "lost", "lost later", "unclean", "eligible", "none", "moved"),
+)
+def test_a_partition_that_some_replica_had_does_not_begin_by_itself(lost):
+    assert elect_unmade(lost, {A, B, C}) is lost
 
 
 def test_a_new_process_leads_only_in_an_epoch_granted_to_it():
