@@ -39,6 +39,24 @@ def test_numbers_count_records_and_wrap():
     assert sequences(lane.waiting)[2:] == [SEQUENCES - 1, 1]
 
 
+def test_a_first_batch_that_is_refused_is_not_passed_by_the_second():
+    """A leader takes any number from an unknown producer, and never one below it after that."""
+    lane = lane_of(1, 1, 1)
+    first = lane.take()
+    assert not lane.may_send(now=0.0)
+    lane.put_back(first, REFUSED)
+    lane.pause(0.0)
+    assert lane.may_send(now=0.0)
+    assert lane.take() is first
+    lane.succeed(first, 0)
+    lane.take()
+    assert lane.may_send(now=0.0)
+    lane.put_back(lane.in_flight[0], REFUSED, next_epoch=True)
+    lane.pause(0.0)
+    lane.take()
+    assert not lane.may_send(now=0.0)
+
+
 def test_nothing_leaves_while_something_that_came_back_waits_for_the_rest():
     lane = lane_of(1, 1, 1, 1)
     first, second = lane.take(), lane.take()

@@ -3,7 +3,9 @@
 Pure: between the writer that closes batches and ``blocking.producer``, which sends them. Owns what
 an error in an answer means for a batch and for those behind it. Batches leave and are written in
 the order of their numbers: when one comes back, the lane waits until nothing of it is in flight any
-more, and starts again with the first that is not written.
+more, and starts again with the first that is not written. The first of an epoch goes alone: a
+leader that knows nothing of the epoch takes any number, so where it refuses the first (the
+partition is about to be there) and takes the second, it would never take the first any more.
 
 ``asyncio.producer`` has lanes of its own, for another promise. There a batch is a list of records,
 each with a promise, and becomes bytes when it leaves; one batch is in flight, so its number is
@@ -104,6 +106,8 @@ class Lane:
     error: OttlaError | None = None
     """Why the last batch came back."""
     needs_epoch: bool = False
+    has_begun: bool = False
+    """Whether the leader has taken a batch of this epoch."""
     is_in_transaction: bool = False
     """Whether the coordinator knows that the transaction writes this partition."""
     written: Written = field(default_factory=Written)
@@ -128,7 +132,7 @@ class Lane:
         return bool(
             self.waiting
             and not self.returned
-            and len(self.in_flight) < self.in_flight_max
+            and len(self.in_flight) < (self.in_flight_max if self.has_begun else 1)
             and self.retry_at <= now
         )
 
@@ -160,6 +164,7 @@ class Lane:
         self.in_flight.remove(batch)
         self.written.add(batch, base_offset)
         self.try_count = 0
+        self.has_begun = True
         if self.is_idempotent:
             end = sequence_after(batch.base_sequence, batch.record_count)
             if (end - self.expected_sequence) % SEQUENCES < SEQUENCES // 2:
@@ -217,7 +222,7 @@ class Lane:
             why = f"{self.partition}: the producer has no epoch left"
             raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, why)
         self.identity = self.identity._replace(epoch=self.identity.epoch + 1)
-        self.needs_epoch = False
+        self.needs_epoch = self.has_begun = False
         self.next_sequence = self.expected_sequence = 0
         for batch in self.waiting:
             self._number(batch)
