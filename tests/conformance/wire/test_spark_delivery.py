@@ -7,6 +7,7 @@ where the process would have ended; the connections are left as they are.
 import time
 import uuid
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -15,13 +16,8 @@ pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
 from ottla.client.blocking.cluster import BlockingClient
 from ottla.client.blocking.coordinators import BlockingCoordinators
 from ottla.client.blocking.producer import BlockingProducer
-from ottla.client.wire.fetching import FetchLimits
-from ottla.client.wire.offsets import LATEST
-from ottla.client.wire.reading import read_records
-from ottla.client.wire.settings import ClientSettings, parse_bootstrap
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
-from ottla.records.batch_walk import next_offset
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.spark.writing import transaction
@@ -30,9 +26,9 @@ from ottla.spark.writing.marker import DeliveryError, Marker, marker_place, read
 from ottla.spark.writing.messages import Staged
 from ottla.spark.writing.outgoing import Outgoing
 from ottla.spark.writing.sink_options import parse_sink_options
+from tests import deliveries
+from tests.deliveries import settled_ends
 from tools.wire_client import WireClient
-
-COMMITTED = FetchLimits(max_wait_ms=100, read_committed=True)
 
 
 class Killed(BaseException):
@@ -86,34 +82,9 @@ def deliver_batch(options, topic, name):
     return run
 
 
-def settled_ends(client, topic):
-    """Wait until no transaction is open: its markers come soon after EndTxn was answered."""
-    latest = dict.fromkeys(client.partitions(topic), LATEST)
-    deadline = time.monotonic() + 20
-    while True:
-        ends = client.list_offsets(latest, read_committed=True)
-        if ends == client.list_offsets(latest):
-            return ends
-        assert time.monotonic() < deadline, ends
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def committed_values(target, topic):
-    def read():
-        values = []
-        with BlockingClient(ClientSettings(parse_bootstrap(target.bootstrap))) as client:
-            ends = settled_ends(client, topic)
-            for place in ends:
-                position = 0
-                while position < ends[place].offset:
-                    found = client.fetch({place: position}, COMMITTED)[place]
-                    records = read_records(found.records, position, found.aborted)
-                    values += [record.value.decode() for record in records]
-                    position = next_offset(found.records, position)
-        return sorted(values)
-
-    return read
+    return partial(deliveries.committed_values, target.bootstrap, topic)
 
 
 def values_of(*batch_ids):

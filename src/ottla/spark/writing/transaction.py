@@ -15,7 +15,6 @@ again, step 2 finds the marker. Open for longer than its timeout, the coordinato
 is sent again from step 1 on. Knows no Arrow. Source: KIP-98, KIP-447; docs/adr.
 """
 
-import contextlib
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -39,6 +38,7 @@ from ottla.spark.writing.marker import (
 )
 from ottla.spark.writing.outgoing import Outgoing
 from ottla.spark.writing.sink_options import TRANSACTION_TIMEOUT, TRANSACTIONAL_ID, SinkOptions
+from ottla.spark.writing.staging_place import StagingError
 
 FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 OVER = (
@@ -183,8 +183,9 @@ class _Delivery:
                 offset = {place: write_marker(self._marker, self._log_end(place))}
                 self._coordinators.commit_offsets(self._producer, self._id, offset)
         except OttlaError as error:
-            if not self.has_timed_out(error):
-                self._abort()
+            fenced = None if self.has_timed_out(error) else self._abort()
+            if fenced is not None and isinstance(error, StagingError):
+                raise fenced from error  # who has taken over has cleared the files up, too
             raise
         self._ends = True
         self._coordinators.end(self._producer, commit=True)
@@ -262,11 +263,19 @@ class _Delivery:
         ends_with_a_control_record = place in self._outgoing.partitions
         return end + 1 if ends_with_a_control_record else end
 
-    def _abort(self) -> None:
-        """Let nobody wait for the transaction; failing at that says nothing new."""
+    def _abort(self) -> KafkaError | None:
+        """Let nobody wait for the transaction. Return the refusal, if another one has taken over.
+
+        Failing otherwise says nothing new.
+        """
         settings = replace(self._options.client, retry_timeout_ms=ABORT_TIMEOUT_MS)
-        with contextlib.suppress(OttlaError), BlockingClient(settings) as client:
-            BlockingCoordinators(client).end(self._producer, commit=False)
+        try:
+            with BlockingClient(settings) as client:
+                BlockingCoordinators(client).end(self._producer, commit=False)
+        except OttlaError as error:
+            if isinstance(error, KafkaError) and error.code in FENCED:
+                return error
+        return None
 
     def _timeout_refused(self, error: KafkaError) -> DeliveryError:
         return DeliveryError(
