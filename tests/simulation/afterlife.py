@@ -14,6 +14,7 @@ has to be there after the next end, too. The world itself does not notice: nothi
 
 import random
 import uuid
+from functools import lru_cache
 
 from ottla.env.faulty_disk import DiskCall
 from ottla.env.memory_disk import MemoryDisk
@@ -171,7 +172,7 @@ class Afterlife:
         is_sync = moment.startswith(DiskCall.SYNC.value + " ")
         ends = ["power" if is_sync else self._ends.choice(LINKS[:3])]
         ends += self._ends.choices(LINKS, k=self._ends.randrange(3))
-        end = _End(disk, log, self._ends, self._clock)
+        end = _End(disk, log, self._ends, self._clock, world.checked)
         for ordinal, how in enumerate(ends):
             problems = end.by(how)
             if end.log is None and not problems:
@@ -203,7 +204,7 @@ class Afterlife:
         records, controls = [], []
         try:
             for content in _contents(log).values():
-                for one in parse(content):
+                for one in _batches_of(content):
                     records += [each for each in one.records if each.offset >= log.log_start_offset]
                     if one.is_control:
                         controls += range(one.base_offset, one.end_offset)
@@ -255,7 +256,7 @@ class _LeftJudge(PartitionJudge):
 class _End:
     """One copy of a partition's directory, and the ends that it meets."""
 
-    def __init__(self, disk, log, chance, clock):
+    def __init__(self, disk, log, chance, clock, checked):
         self.disk = disk
         self.log = None
         """As it was opened last."""
@@ -263,6 +264,7 @@ class _End:
         self._where, self._config, self._topic_id = log.topic_partition, log.config, log.topic_id
         self._chance = chance
         self._clock = clock
+        self._checked = checked
         self._served = None
 
     def by(self, how):
@@ -294,7 +296,7 @@ class _End:
                 log_start_offset=points[1],
                 is_clean=is_clean or self.disk.exists(f"{self._log_dir}/{CLEAN_SHUTDOWN}"),
             )
-            self.log.check(are_indexes_sure=False)
+            self._checked.check(self.log, self.disk)
         except (OttlaError, OSError, AssertionError) as error:
             return [f"cannot be opened: {error!r}"]
         if self.log.topic_id not in (self._topic_id, None):
@@ -321,6 +323,12 @@ class _End:
 def _contents(log):
     """Return the bytes of each segment, by its base offset."""
     return {each.base_offset: each.file.read_at(0, each.size_bytes) for each in log.segments}
+
+
+@lru_cache(maxsize=256)
+def _batches_of(content):
+    """Return the batches of a segment, which mostly are those of the last look."""
+    return parse(content)
 
 
 def _sizes(contents):

@@ -65,7 +65,9 @@ class Inspector:
                 partition.check()
                 if not node.trouble.errors:
                     with node.unseen():
-                        partition.log.check(are_indexes_sure=not node.has_lost_power)
+                        self.world.checked.check(
+                            partition.log, node.disk, are_indexes_sure=not node.has_lost_power
+                        )
         self._look_for_failed(node, work.replica_manager.hosting)
         made = work.coordinators.made
         for shard in () if made is None else made.groups._runtime.shards:

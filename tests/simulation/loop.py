@@ -206,30 +206,32 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                         return
                     self.now = timers[0][0]
                     continue
-                for _ in range(len(ready)):
-                    handle = ready.popleft()
-                    life = handle.life
-                    if handle.is_cancelled or life.is_dead:
-                        continue
-                    if life.is_paused:
-                        life.waiting.append(handle)
-                    else:
-                        self._step(life, handle)
+                self._turn(len(ready))
         finally:
             asyncio._set_running_loop(None)
             self.life = mine
 
-    def _step(self, life, handle):
-        self.life = life
-        self.steps += 1
-        self.now += STEP_SECONDS
-        judge = self.judge if life.is_judged else None
-        if judge is not None:
-            judge.begin()
-        try:
-            life.context.run(handle.callback, *handle.arguments)
-        except Exception as error:  # noqa: BLE001 - as asyncio: it is reported
-            if not life.is_dead:
-                self.errors.append((life.name, "a callback failed", error))
-        if judge is not None:
-            judge.end(life)
+    def _turn(self, count):
+        """Run the first ``count`` handles that are ready."""
+        ready, judge = self._ready, self.judge
+        for _ in range(count):
+            handle = ready.popleft()
+            life = handle.life
+            if handle.is_cancelled or life.is_dead:
+                continue
+            if life.is_paused:
+                life.waiting.append(handle)
+                continue
+            self.life = life
+            self.steps += 1
+            self.now += STEP_SECONDS
+            is_judged = judge is not None and life.is_judged
+            if is_judged:
+                judge.begin()
+            try:
+                life.context.run(handle.callback, *handle.arguments)
+            except Exception as error:  # noqa: BLE001 - as asyncio: it is reported
+                if not life.is_dead:
+                    self.errors.append((life.name, "a callback failed", error))
+            if is_judged:
+                judge.end(life)

@@ -8,6 +8,7 @@ it by the same links.
 
 import asyncio
 import errno
+import zlib
 from collections import deque
 
 WINDOW_BYTES = 64 * 1024
@@ -395,6 +396,4 @@ class End(asyncio.Transport):
 
 def hash_of(data):
     """Return a number for bytes that is the same in every process."""
-    import zlib
-
     return zlib.crc32(data)

@@ -7,7 +7,6 @@ wall clock: what trips is far above what any turn here needs.
 
 import time
 import traceback
-from contextlib import contextmanager
 
 CALLS_MAX = 128
 """Of the disk, by one turn of a node that serves. On a slow disk each may take milliseconds."""
@@ -49,18 +48,8 @@ class TurnJudge:
             self._glanced = self._began
         self._began_at = self._world.loop.now
 
-    @contextmanager
-    def set_aside(self):
-        """Do not count what is done within: it is the judges' own work."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            if self._world.jobs.running is None:  # A job's turn is set aside as a whole.
-                self.leave_out(time.perf_counter() - began)
-
     def leave_out(self, seconds):
-        """Do not count so many seconds of the turn: somebody else had the processor."""
+        """Do not count so many seconds of the turn: somebody else had the processor, or a judge."""
         self._began += seconds
         self._cpu_seconds += seconds
 

@@ -17,6 +17,7 @@ from ottla.errors import OttlaError
 from tests.campaigns.administering.history import History, seconds_of
 from tests.simulation import node as nodes
 from tests.simulation.afterlife import Afterlife
+from tests.simulation.checked import CheckedSegments
 from tests.simulation.clients.administrators import Landlord, Meddler
 from tests.simulation.clients.bulk import BulkClient
 from tests.simulation.clients.hostile import Flooder, HostileClient
@@ -112,6 +113,7 @@ class World:
         self._is_judging = False
         self.rot = None
         """What turns bits over in the end, when it has begun."""
+        self.checked = CheckedSegments()
         self.afterlife = Afterlife(self)
         self.device = Device(self)
         self.node = nodes.Node(self, "node-1", self.mix.broker_options)
@@ -202,9 +204,11 @@ class World:
 
     def called(self, call, path):
         """Be told of a call of the node's disk that is about to change names."""
-        with self.turns.set_aside():
-            self.device.called(call, path)
-            self.afterlife.called(call, path)
+        began = time.perf_counter()
+        self.device.called(call, path)
+        self.afterlife.called(call, path)
+        if self.jobs.running is None:  # A job's turn is left out as a whole.
+            self.turns.leave_out(time.perf_counter() - began)
 
     # -- running -------------------------------------------------------------------------------
 

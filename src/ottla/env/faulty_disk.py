@@ -154,6 +154,8 @@ class Faults:
             if self._changes_until_death == 0:
                 self._killed = True
                 raise DiskKilled(f"{call.value} {path}")
+        if not self._faults:
+            return None
         is_held = call is DiskCall.SYNC_DIRECTORY and path in self._held
         fault = self._strike(call, but_for=_NO_DESCRIPTOR if is_held else frozenset())
         if fault is not None and fault.written_bytes is None:
@@ -161,8 +163,6 @@ class Faults:
         return fault
 
     def _strike(self, call: DiskCall, *, but_for: frozenset[int]) -> PlannedFault | None:
-        if not self._faults:
-            return None
         struck = None
         for fault in [
             planned for planned in self._faults if call in (planned.call, planned.or_call)
