@@ -45,13 +45,17 @@ class SnapshotSweep:
         if self._is_stopped or self._in_progress.is_any:
             return
         with self._in_progress.one_more():
+            now_ms = self._now_ms()  # Of this turn: not for each log.
             for count, log in enumerate(list(self._logs()), 1):
                 if self._is_stopped:
                     return
-                if not log.is_swapping and is_due(log, self._now_ms()):
+                if not log.is_swapping and is_due(log, now_ms):
                     await self._take(log)
                 elif count % LOGS_PER_TURN == 0:
                     await asyncio.sleep(0)
+                else:
+                    continue
+                now_ms = self._now_ms()
 
     async def settle(self) -> None:
         """Begin no other snapshot; return when none is under way."""

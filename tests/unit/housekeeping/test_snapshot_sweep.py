@@ -7,6 +7,7 @@ import pytest
 
 from ottla.env.faulty_disk import DiskCall
 from ottla.env.rng import SeededRng
+from ottla.housekeeping.snapshot_sweep import SnapshotSweep
 from ottla.log.append import own
 from ottla.log.directories.recovery import open_log
 from ottla.log.producers.snapshot import decode_snapshot, encode_snapshot
@@ -244,3 +245,11 @@ def test_a_job_between_two_rolls_keeps_the_order(node, grow):
     assert log.producers.snapshots.offsets == [5, 10]
     states = decode_snapshot(content(node, 5), 0)
     assert [state.batches[-1].last_offset for _, state in states] == [4]
+
+
+async def test_the_clock_is_read_once_in_a_turn_however_many_logs_there_are(node, monkeypatch):
+    logs = [node.partition().log] * 300
+    looks = []
+    monkeypatch.setattr(node.clock, "monotonic", lambda: looks.append(1) or 0.0)
+    await SnapshotSweep(node.disk, node.clock, node.executor, lambda: logs).take_due()
+    assert len(looks) == 1
