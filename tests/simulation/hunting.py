@@ -4,6 +4,7 @@
     python -m tests.simulation.hunting --mutant "a resent batch is stored again"
     python -m tests.simulation.hunting --results hunt.txt --table     what was found until now
     python -m tests.simulation.hunting --several    the mutants of several nodes, in their worlds
+    python -m tests.simulation.hunting --mutant M --theme T     only in worlds of that theme
 
 Each mutant lives in processes of its own. A world that is broken without it, too, proves nothing:
 the worlds in which something was found are lived without a mutant, once for all. With ``--results``
@@ -20,11 +21,14 @@ import statistics
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 from tests.simulation.mutants import MUTANTS, MUTANTS_OF_SEVERAL, plant
 
 MINUTES = 5.0
+THEME_WORLDS_MAX = 10_000
+"""Of a seed."""
 PATIENCE_SECONDS = 1800.0
 LONGER_SECONDS = 60.0
 """For how much longer a world has to be whole without the mutant that broke it."""
@@ -57,16 +61,27 @@ def judge_of(problem):
     return next((who for who, how in JUDGES.items() if re.search(how, problem)), "others")
 
 
-def live_until_broken(seed, hours, world, *, is_several=False):
+def names_of(seed, theme, mix_of):
+    """Yield a seed's worlds; with a theme only those of it. Raises ValueError: there is none."""
+    for number in range(THEME_WORLDS_MAX):
+        name = f"{seed}.{number}"
+        if not theme or mix_of(name).theme == theme:
+            yield name
+    raise ValueError(f"few worlds of {seed} have the theme {theme!r}")
+
+
+def live_until_broken(seed, hours, world, *, theme="", is_several=False):
     """Live worlds one after the other, in this process; tell the first that broke, and when."""
     if is_several:
+        from tests.simulation.cluster.mix import cluster_mix_of as mix_of
         from tests.simulation.cluster.running import live
     else:
         from tests.simulation.__main__ import live
+        from tests.simulation.mix import mix_of
 
     lived = 0.0
-    names = [world] if world else [f"{seed}.{n}" for n in range(round(hours * 60 / MINUTES))]
-    for name in names:
+    count = round(hours * 60 / MINUTES)
+    for name in [world] if world else islice(names_of(seed, theme, mix_of), count):
         told = live(name, MINUTES)
         lived += told["seconds"]
         if told["problems"]:
@@ -107,10 +122,12 @@ def whole_until(world, wholes, kind):
     return wholes[world]
 
 
-def hunt(mutant, seeds, hours, wholes):
+def hunt(mutant, seeds, hours, wholes, theme):
     """Return what came of a mutant's hunts by each seed, in one process; see ``judged``."""
-    found = child(seeds, "--mutant", mutant, "--hours", str(hours), *kind_of(mutant))
-    return [judged(mutant, seed, told, wholes) for seed, told in zip(seeds, found, strict=True)]
+    where = ("--theme", theme, *kind_of(mutant))
+    found = child(seeds, "--mutant", mutant, "--hours", str(hours), *where)
+    hunts = [judged(mutant, seed, told, wholes) for seed, told in zip(seeds, found, strict=True)]
+    return [one | {"theme": theme} for one in hunts]
 
 
 def judged(mutant, seed, told, wholes):
@@ -148,17 +165,29 @@ SURE = ("found", "not found")
 
 def table_of(results):
     """Return what is known of each mutant, as a table for people."""
-    lines = ["| mutant | found | median hours | told by |", "| --- | --- | --- | --- |"]
+    lines = ["| mutant | found | median hours | in a theme | told by |"]
+    lines.append("| --- | --- | --- | --- | --- |")
     for mutant in (*MUTANTS, *MUTANTS_OF_SEVERAL):
-        mine = [one for one in results if one["mutant"] == mutant and one["how"] in SURE]
+        known = [one for one in results if one["mutant"] == mutant and one["how"] in SURE]
+        mine = [one for one in known if not one.get("theme")]
+        themed = [one for one in known if one.get("theme")]
         hits = [one for one in mine if one["how"] == "found"]
-        judges = sorted({judge_of(one["problem"]) for one in hits})
+        judges = sorted({judge_of(one["problem"]) for one in known if one["how"] == "found"})
+        in_theme = "; ".join(
+            f"{one['hours']:.2f} ({one['theme']})"
+            if one["how"] == "found"
+            else f"not within {one['hours']:.1f} ({one['theme']})"
+            for one in themed
+        )
         # One that was not found within its budget takes longer than any that was.
         hours = [one["hours"] if one in hits else float("inf") for one in mine]
         median = statistics.median_low(hours) if hours else float("inf")
         longest = max((one["hours"] for one in mine), default=0.0)
         said = f"{median:.2f}" if median < float("inf") else f"more than {longest:.1f}"
-        lines.append(f"| {mutant} | {len(hits)} of {len(mine)} | {said} | {'; '.join(judges)} |")
+        found = f"{len(hits)} of {len(mine)}" if mine else ""
+        lines.append(
+            f"| {mutant} | {found} | {said if mine else ''} | {in_theme} | {'; '.join(judges)} |"
+        )
     return "\n".join(lines)
 
 
@@ -177,6 +206,7 @@ def main():
     parser.add_argument("--seed", action="append", default=[])
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--world")
+    parser.add_argument("--theme", default="", help="live worlds of this theme only")
     parser.add_argument("--several", action="store_true", help="mutants of several nodes")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--results", type=Path, help="append to this file what came of each hunt")
@@ -188,7 +218,9 @@ def main():
         if given.mutant:
             plant(given.mutant[0])  # Before anything of it is imported.
         for seed in seeds:
-            told = live_until_broken(seed, given.hours, given.world, is_several=given.several)
+            told = live_until_broken(
+                seed, given.hours, given.world, theme=given.theme, is_several=given.several
+            )
             print(json.dumps(told), flush=True)
         return 0
     results, wholes = read_results(given.results)
@@ -197,11 +229,15 @@ def main():
         print(table_of(results))
         return 0
     names = given.mutant or list(MUTANTS_OF_SEVERAL if given.several else MUTANTS)
-    known = {(one["mutant"], one["seed"]) for one in results if one["how"] != "BROKEN"}
+    known = {
+        (one["mutant"], one["seed"])
+        for one in results
+        if one["how"] != "BROKEN" and one.get("theme", "") == given.theme
+    }
     to_come = [(name, [seed for seed in seeds if (name, seed) not in known]) for name in names]
     hunts = [(name, left) for name, left in to_come if left]
     with ThreadPoolExecutor(given.jobs) as pool:
-        for found in pool.map(lambda one: hunt(*one, given.hours, wholes), hunts):
+        for found in pool.map(lambda one: hunt(*one, given.hours, wholes, given.theme), hunts):
             for told in found:
                 print(line_of(told), flush=True)
             results += found

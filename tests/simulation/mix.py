@@ -47,6 +47,15 @@ class Mix:
     """After a sync that failed a process may begin on the same page cache, without a reboot."""
     topic_options: dict[str, list[str]] = field(default_factory=dict)
     """Values that options of new topics have here, instead of those they may have anywhere."""
+    altered_options: tuple[str, ...] = ()
+    """Those that administrators alter; (): any of them."""
+    meddling: tuple[int, ...] = (5, 4, 1, 3, 3)
+    """How often administrators delete records, alter topics, add partitions, move logs, and alter
+    the broker."""
+    topic_seconds: tuple[int, ...] = (1, 10, 60, 300, 600)
+    """How old a topic has to be to be deleted: one of these."""
+    large_chance: float = 0.05
+    """Of a topic, that it has so many partitions that some work on all of them takes long."""
     theme: str = ""
 
     def leave_out(self, names):
@@ -178,6 +187,35 @@ THEMES = (
         {"pause_seconds": 0.5, "work_seconds": 5e-4},
         {},
         {"internal.segment.bytes": ["2500"]},
+    ),
+    Theme(
+        "topics are large",
+        ("kill", "stop", "slow-disk", "pause"),
+        {"plain": (3, 3), "bulk": (1, 2), "landlord": (2, 3)},
+        {"pause_seconds": 0.5, "large_chance": 0.6},
+        {},
+        {},
+    ),
+    Theme(
+        "logs are compacted no more",
+        ("kill", "power", "stop", "slow-disk"),
+        {"plain": (2, 3), "idempotent": (0, 1), "landlord": (1, 1), "meddler": (2, 2)},
+        {
+            "pause_seconds": 0.5,
+            "altered_options": ("cleanup.policy", "cleanup.policy", "min.cleanable.dirty.ratio"),
+            "meddling": (0, 6, 0, 1, 1),
+            "topic_seconds": (120, 300),
+        },
+        {
+            "log.cleaner.backoff.ms": ["300", "2000"],
+            "log.flush.offset.checkpoint.interval.ms": ["60000"],
+        },
+        {
+            "cleanup.policy": ["compact", "delete"],
+            "internal.segment.bytes": ["2500", "4000"],
+            "retention.ms": ["-1"],
+            "retention.bytes": ["-1"],
+        },
     ),
 )
 THEME_CHANCE = 0.5

@@ -75,8 +75,6 @@ HASTY_CHANCE = 0.5
 """Of a topic's deletion, that work is begun on the topic just before it."""
 SHORT_LIFE_CHANCE = 0.15
 """Of a topic, that it is deleted with the first records on their way."""
-LARGE_CHANCE = 0.05
-"""Of a topic, that it has so many partitions that some work on all of them takes long."""
 LARGE_PARTITIONS = (12, 60)
 NULL_ID = uuid.UUID(int=0).bytes
 OPTIONS = TOPIC_OPTIONS | {
@@ -127,7 +125,9 @@ class Landlord(Client):
             return
         if topic is None:
             await self._create(name)
-        elif self.world.seconds() - topic.created.over > self.random.choice([1, 10, 60, 300, 600]):
+            return
+        age_seconds = self.world.seconds() - topic.created.over
+        if age_seconds > self.random.choice(self.world.mix.topic_seconds):
             await self._replace(topic)
 
     async def pause(self):
@@ -167,7 +167,7 @@ class Landlord(Client):
                 if key in ("cleanup.policy", "internal.segment.bytes", "min.cleanable.dirty.ratio")
                 or self.random.random() < 0.5
             }
-            is_large = self.random.random() < LARGE_CHANCE
+            is_large = self.random.random() < self.world.mix.large_chance
             count = self.random.randint(*(LARGE_PARTITIONS if is_large else (1, 3)))
             creation = Creation(name, Call(), configs, count)
             ask = self._create_by_request
@@ -286,7 +286,7 @@ class Meddler(Client):
         if topics:
             topic = self.random.choice(topics)
             work = [self._delete_records, self._alter, self._grow, self._move, self._alter_broker]
-            await self.random.choices(work, [5, 4, 1, 3, 3])[0](topic)
+            await self.random.choices(work, self.world.mix.meddling)[0](topic)
 
     async def _delete_records(self, topic):
         partition = self.random.randrange(topic.partition_count)
@@ -307,7 +307,7 @@ class Meddler(Client):
         self.world.afterlife.promised(topic.topic_id, partition)
 
     async def _alter(self, topic):
-        key = self.random.choice(list(OPTIONS))
+        key = self.random.choice(self.world.mix.altered_options or list(OPTIONS))
         configs = {key: self.random.choice(OPTIONS[key])}
         asked = Altered(topic.name, Call(), configs)
         self.history.altered.append(asked)

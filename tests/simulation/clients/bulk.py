@@ -1,7 +1,7 @@
 """A client of large requests: thousands of topics, most of which nobody knows, or all partitions.
 
 Such a request is decoded and answered in slices. Judged: the answer has each name that was asked
-for, once, and none besides; what is committed counts as any commit does.
+for, once, and none besides; what is committed or written counts as any commit or batch does.
 """
 
 import uuid
@@ -23,8 +23,15 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from tests.campaigns.administering.history import Call, Commit, Verdict
-from tests.simulation.clients.base import NOT_THE_COORDINATOR, Client
+from tests.simulation.clients.base import NOT_THE_COORDINATOR
+from tests.simulation.clients.producers import Producer
 from tests.simulation.clients.readers import GROUP
 
 NAMES = (100, 3000)
@@ -33,13 +40,14 @@ PAUSE_SECONDS = 10.0
 """The mean time between two requests."""
 
 
-class BulkClient(Client):
-    """Asks for very many topics in one request, or commits for all partitions at once."""
+class BulkClient(Producer):
+    """Asks for very many topics in one request, or commits for, or writes to, all partitions."""
 
     kind = "bulk"
 
     async def step(self):
-        await self.random.choice([self._metadata, self._list_offsets, self._commit])()
+        work = [self._metadata, self._list_offsets, self._commit, self._produce]
+        await self.random.choice(work)()
 
     async def pause(self):
         await self.world.sleep(self.random.expovariate(1 / PAUSE_SECONDS))
@@ -80,6 +88,32 @@ class BulkClient(Client):
         answer = await self.call(request, ListOffsetsResponse)
         told = [(of.name, one.partition_index) for of in answer.topics for one in of.partitions]
         self._compare("ListOffsets", places, told)
+
+    async def _produce(self):
+        """Write one batch to each partition there is."""
+        batches, by_topic = {}, {}
+        for topic in self.history.living():
+            for at in range(topic.partition_count):
+                batch, data = self.make(topic, at)
+                batches[topic.topic_id, at] = batch
+                part = PartitionProduceData(index=at, records=data)
+                by_topic.setdefault(topic.topic_id, []).append(part)
+        topics = [
+            TopicProduceData(name="", topic_id=topic_id.bytes, partition_data=parts)
+            for topic_id, parts in by_topic.items()
+        ]
+        request = ProduceRequest(
+            transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=topics
+        )
+        answer = await self.call(request, ProduceResponse)
+        told = [
+            ((uuid.UUID(bytes=of.topic_id), one.index), one)
+            for of in answer.responses
+            for one in of.partition_responses
+        ]
+        self._compare("Produce", map(str, batches), [str(place) for place, _ in told])
+        for place, one in told:
+            self.judge(batches[place], one)
 
     async def _commit(self):
         """Commit one offset for all partitions there are, and for some that are not."""
