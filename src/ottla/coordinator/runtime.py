@@ -58,12 +58,16 @@ class CoordinatorRuntime(Generic[Machine]):
         return partition_for(key, self.partition_count)
 
     def shard_for(self, key: str) -> Shard[Machine]:
-        """Return the shard that coordinates ``key``; it may be loading. Raises KafkaError."""
+        """Return the shard that coordinates ``key``; it may be loading. Raises KafkaError.
+
+        Also when another node may coordinate it by now: see ``Shard.check_standing``.
+        """
         partition = self.partition_for(key)
         shard = self._shard(partition)
         if shard is None:
             why = f"{self.topic}-{partition} is not led here"
             raise KafkaError(ErrorCode.NOT_COORDINATOR, why)
+        shard.check_standing()
         return shard
 
     def shard_of(self, partition: int) -> Shard[Machine] | None:

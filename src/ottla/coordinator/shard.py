@@ -45,7 +45,7 @@ from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.records.builder import KeyAndValue
 from ottla.records.compression import Codec
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Partition, check_standing
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.turns import Turns
 
@@ -138,6 +138,13 @@ class Shard(Generic[Machine]):
         if self.state is not _ACTIVE:
             raise self._refusal()
 
+    def check_standing(self) -> None:
+        """Raise KafkaError if another node may coordinate by now, unheard of here.
+
+        What is in memory may be old then. (Kafka's brokers tell it: a committed offset goes back.)
+        """
+        check_standing(self.partition, ErrorCode.NOT_COORDINATOR)
+
     def _refusal(self) -> KafkaError:
         if self.state is ShardState.LOADING:
             return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.where} is loading")
@@ -155,9 +162,14 @@ class Shard(Generic[Machine]):
     def answer(
         self, run: Callable[[Pending[Answer]], None], *, alone: bool = False
     ) -> Pending[Answer]:
-        """Execute an operation that resolves the Pending it gets; a refusal fails the Pending."""
+        """Execute a client's operation, which resolves the Pending it gets; a refusal fails it."""
         pending: Pending[Answer] = Pending()
-        self.execute(lambda: run(pending), pending.fail, alone=alone)
+
+        def run_in_turn() -> None:
+            self.check_standing()  # It may have waited for what this node could not commit.
+            run(pending)
+
+        self.execute(run_in_turn, pending.fail, alone=alone)
         return pending
 
     def look(self, read: Callable[[], Answer]) -> Pending[Answer]:

@@ -294,7 +294,7 @@ class Partition(PartitionYields):
         """Raise KafkaError if nothing can be appended here with ``acks``, whatever the records."""
         self.check_leader()
         if acks != -1:
-            _check_standing(self)
+            check_standing(self)
         if acks == -1 and len(self.state.isr) < self.min_insync_replicas:
             # As elections.effective_min_isr, which one node alone does not load.
             needed = min(self.min_insync_replicas, len(self.state.replicas))
@@ -459,12 +459,14 @@ def _append(partition: Partition, records: memoryview | Analysis) -> AppendResul
         return log.append_analysed(records, leader_epoch=epoch)
     except KafkaError as error:
         if error.code in _OF_PRODUCERS:
-            _check_standing(partition)  # Else the next leader has what this one misses.
+            check_standing(partition)  # Else the next leader has what this one misses.
         raise
 
 
-def _check_standing(partition: Partition) -> None:
-    """Raise KafkaError if another node may lead by now."""
+def check_standing(
+    partition: Partition, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
+) -> None:
+    """Raise KafkaError with ``code`` if another node may lead by now."""
     if partition.may_take is not None and not partition.may_take(partition):
         why = f"{partition.topic_partition}: another node may lead by now, unheard of here"
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
+        raise KafkaError(code, why)

@@ -435,3 +435,32 @@ def test_a_marker_keeps_its_place_between_commits_of_one_flush(groups, words):
     groups.restart()
     assert groups.fetch("g") == {("t", 0): 5}
     assert groups.shard("g").machine.offsets.is_pending("g", "t", 0)
+
+
+def test_who_may_have_been_replaced_tells_nothing_from_memory(groups, words):
+    """Once a coordinator that was cut off told an offset that its successor had gone beyond."""
+    member, generation = groups.member("g")
+    groups.commit("g", (0, 5), member_id=member, generation=generation)
+    groups.settle()
+    partition = groups.shard("g").partition
+    partition.may_take = lambda one: one is not partition
+    for pending in (
+        groups.coordinator.fetch_offsets("g", [("t", 0)], require_stable=False),
+        groups.coordinator.fetch_offsets("g", [("t", 0)], require_stable=True),
+        groups.beat("g", member, generation),
+        groups.join("g", member),
+        groups.commit("g", (0, 6), member_id=member, generation=generation),
+    ):
+        assert words.result_of(pending).code is ErrorCode.NOT_COORDINATOR
+    partition.may_take = lambda _: True
+    assert groups.fetch("g") == {("t", 0): 5}
+    assert words.result_of(groups.beat("g", member, generation)) is ErrorCode.NONE
+
+
+def test_a_request_that_has_waited_is_told_nothing_from_memory_in_doubt(groups, words):
+    """What it waited for may be what this node cannot commit any more."""
+    groups.commit("g", (0, 5))
+    stable = groups.coordinator.fetch_offsets("g", [("t", 0)], require_stable=True)
+    groups.shard("g").partition.may_take = lambda _: False
+    groups.settle()
+    assert words.result_of(stable).code is ErrorCode.NOT_COORDINATOR

@@ -120,3 +120,12 @@ def test_records_that_are_not_committed_are_not_found(serve, isolation_level):
     broker.node.executor.run_all()
     assert ask(broker, 7, (0, -1, -1), **options) == [(0, -1, 2, 0)]
     assert ask(broker, 7, (0, 1500, -1), **options) == [(0, 2000, 1, 0)]
+
+
+def test_who_may_have_been_replaced_tells_no_end(broker):
+    """The next leader may have told a higher one, and an end that was told never falls."""
+    partition = broker.node.partition()
+    partition.may_take = lambda one: one is not partition
+    assert ask(broker, 7, (0, -1, -1)) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1, -1)]
+    partition.may_take = lambda _: True
+    assert ask(broker, 7, (0, -1, -1)) == [(0, -1, 9, 0)]

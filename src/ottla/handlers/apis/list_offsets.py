@@ -25,7 +25,7 @@ from ottla.protocol.messages.list_offsets import (
 )
 from ottla.replication.fetch import Isolation
 from ottla.replication.offset_lookup import end_of, find_by_time, is_end_known, start_of
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Partition, check_standing
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.results import TimestampedOffset
 from ottla.sliced import Steps
@@ -81,6 +81,7 @@ class ListOffsets:
             return _refused(part, ErrorCode.UNSUPPORTED_VERSION)
         try:
             partition = self._replica_manager.leader_of(where, part.current_leader_epoch)
+            check_standing(partition)  # Else the next leader may have told a higher end.
             found = yield from self._find(partition, part.timestamp, isolation)
         except KafkaError as error:
             return _refused(part, error.code)
