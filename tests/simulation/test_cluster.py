@@ -2,11 +2,14 @@
 
 import random
 import secrets
+import uuid
+from types import SimpleNamespace
 
 import pytest
 
 from ottla.metadata.store import Put
 from tests.simulation.cluster.ledger import Fate, Ledger, Sent, Transaction
+from tests.simulation.cluster.members import SESSION_SECONDS, Member
 from tests.simulation.cluster.running import command_of, digest_elsewhere, live
 from tests.simulation.cluster.store import KeptSession, SharedEntries, StoreLink
 from tests.simulation.loop import Life, SimulatedLoop
@@ -184,6 +187,65 @@ def test_an_end_that_falls_is_told_but_no_answer_that_came_late():
     assert problems == []
     ledger.told_latest(WHERE, 4, 5, "reader")
     assert "the end was 5, and is 4" in problems[0]
+
+
+def test_a_log_begins_where_somebody_asked_or_where_retention_may_and_nowhere_else():
+    problems = []
+    ledger = Ledger(problems.append)
+    place = ledger.place(WHERE)
+    place.asked_start = 5
+    ledger.began(WHERE, 5, 100)
+    place.retained_bytes = 1000
+    ledger.began(WHERE, 9, 1000)
+    assert problems == []
+    ledger.began(WHERE, 10, 999)
+    assert "the log start is 10, asked was 5, 999 bytes are left" in problems[0]
+
+
+def test_what_is_below_the_log_start_is_not_lost_what_is_above_is():
+    def prepare(ledger):
+        sent(ledger, 0, 1, at=4)
+        ledger.place(WHERE).asked_start = 5
+        ledger.saw(WHERE, Found(4, (1, 0)), "reader")
+        ledger.began(WHERE, 5, 100)
+
+    assert judged([Found(5, (1, 1))], prepare=prepare) == []
+    (problem,) = judged([], prepare=prepare)
+    assert "(1, 1) lost: promised at 4" in problem
+
+
+def test_a_transaction_is_whole_whose_first_records_were_deleted():
+    problems, transaction = [], Transaction("one")
+    ledger = Ledger(problems.append)
+    sent(ledger, 0, at=2, transaction=transaction)
+    sent(ledger, 1, at=7, transaction=transaction)
+    transaction.fate = Fate.COMMITTED
+    ledger.place(WHERE).asked_start = 5
+    ledger.began(WHERE, 5, 100)
+    ledger.judge_transactions({(1, 1)})
+    assert problems == []
+    ledger.judge_transactions(set())
+    assert "[(1, 1)] of one, which is committed, is hidden" in problems[0]
+
+
+def test_a_partition_is_given_to_one_member_at_a_time():
+    problems, members = [], []
+    world = SimpleNamespace(
+        members=members, problem=problems.append, loop=SimpleNamespace(now=100.0)
+    )
+    place = (uuid.UUID(int=1), 0)
+    for number in range(2):
+        member = Member.__new__(Member)
+        member.world, member.name, member.owned = world, f"member-{number}", set()
+        member.last_heard = 100.0
+        members.append(member)
+    members[0]._take({place})
+    members[0].last_heard -= SESSION_SECONDS
+    members[1]._take({place})
+    assert problems == [], "the other one was not heard for a session"
+    members[0].last_heard = 100.0
+    members[1]._take({place})
+    assert "is given to member-1 while member-0 has it" in problems[0]
 
 
 @pytest.mark.parametrize("name", list(MUTANTS_OF_SEVERAL))

@@ -1,10 +1,19 @@
-"""Clients that change what the cluster is: topics come, replicas move, leaders are chosen."""
+"""Clients that change what the cluster is: topics come, replicas move, leaders are chosen.
+
+And logs begin later: one that deletes records wants their start raised on all replicas.
+"""
 
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
+)
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
 )
 from ottla.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -13,6 +22,7 @@ from ottla.protocol.messages.elect_leaders import (
 )
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.simulation.cluster.clients import COMES_BACK, Client
+from tests.simulation.cluster.reading import LATEST, OUT_OF_RANGE
 
 ELECTION_NOT_NEEDED = 84
 PREFERRED_NOT_AVAILABLE = 80
@@ -97,3 +107,33 @@ class Maker(Client):
     async def _id_of(self, name):
         told = await self.ask_anyone(MetadataRequest(topics=None), MetadataResponse)
         return next((one.topic_id for one in told.topics if one.name == name), None)
+
+
+class Deleter(Client):
+    """Deletes records, mostly of the older half of a log, sometimes all that are committed."""
+
+    kind = "deleter"
+
+    async def step(self):
+        topic, partition = self.choose()
+        leader = await self.leader(topic, partition)
+        end = await self.ask_for_offset(leader, topic, partition, LATEST)
+        if not end:
+            return
+        offset = end if self.random.random() < 0.2 else self.random.randint(0, end // 2)
+        place = self.ledger.place((topic.name, partition))
+        place.asked_start = max(place.asked_start, offset)
+        part = DeleteRecordsPartition(partition_index=partition, offset=offset)
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=topic.name, partitions=[part])], timeout_ms=3_000
+        )
+        answer = await self.ask(leader, request, DeleteRecordsResponse)
+        told = answer.topics[0].partitions[0]
+        where = f"{topic.name}-{partition}"
+        self.ledger.counts[f"DeleteRecords {told.error_code}"] += 1
+        # An end that another leader has told may be above what this one knows of.
+        if told.error_code and told.error_code not in (*COMES_BACK, OUT_OF_RANGE):
+            self.world.problem(f"DeleteRecords of {where}: error {told.error_code}")
+        if not told.error_code and told.low_watermark < offset:
+            text = f"DeleteRecords of {where} below {offset}: told was {told.low_watermark}"
+            self.world.problem(text)

@@ -13,6 +13,12 @@ from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
@@ -97,6 +103,22 @@ class Client:
 
     def forget_leaders(self):
         self._leaders.clear()
+
+    async def ask_for_offset(self, leader, topic, partition, timestamp):
+        """Return an offset by a time, or by a special one; None when it is refused."""
+        one = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=0,
+            topics=[ListOffsetsTopic(name=topic.name, partitions=[one])],
+        )
+        answer = await self.ask(leader, request, ListOffsetsResponse)
+        told = answer.topics[0].partitions[0]
+        self.ledger.counts[f"ListOffsets {told.error_code}"] += 1
+        if told.error_code:
+            self.forget_leaders()
+            return None
+        return told.offset
 
     async def coordinator(self, kind, key):
         """Return the coordinator's node. Raises Lost."""

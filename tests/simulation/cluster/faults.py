@@ -27,6 +27,7 @@ FAULTS = (
     "write-error",
     "reset",
     "kill-leader-then-cut",
+    "clock",
 )
 RESTART_SECONDS = 1.0
 """The mean time until a process that ended is started again."""
@@ -211,3 +212,12 @@ class Nemesis(OfLeaders):
         other = self.random.choice(self._others(machine))
         third = next(one for one in self._others(machine) if one is not other)
         await self._cut_ways([(other.name, third.name)])
+
+    async def _clock(self, machine):
+        """Let a wall clock jump; it is right again when the fault ends."""
+        clock = machine.clock
+        before, clock.skew_ms = clock.skew_ms, self.random.choice([-40_000, -3_000, 3_000, 40_000])
+        try:
+            await self._while(self.random.choice([1.0, 10.0]))
+        finally:
+            clock.skew_ms = before

@@ -5,6 +5,7 @@ import random
 
 from ottla.ids import TopicPartition
 from ottla.log.aborted import aborted_transactions
+from tests.simulation.checked import CheckedSegments
 from tools.wire_client import batches
 
 LOOK_SECONDS = 1.0
@@ -18,6 +19,7 @@ class Inspector:
     def __init__(self, world):
         self.world = world
         self._random = random.Random(f"{world.seed}/inspector")
+        self._checked = CheckedSegments()
         self._leaders = {}
         """The life that led, by partition and leader epoch."""
 
@@ -49,7 +51,9 @@ class Inspector:
         try:
             partition.check()
             with machine.unseen():
-                partition.log.check(are_indexes_sure=not machine.has_lost_power)
+                self._checked.check(
+                    partition.log, machine.disk, are_indexes_sure=not machine.has_lost_power
+                )
         except AssertionError as error:
             text = f"{machine.name}: {where}: an invariant does not hold: {error}"
             self.world.problem(text, error)
@@ -110,9 +114,14 @@ class Inspector:
             )
 
     def committed_of(self, where):
-        """Return a partition's bytes, and its aborted transactions, that all replicas agree on."""
+        """Return where a log begins, its bytes from there on, and its aborted transactions.
+
+        All replicas agree on them. The log begins where the last of them does: a replica that was
+        away when records were deleted may have led since.
+        """
         machines = [one for one in self.world.machines if where in self._hosted(one)]
-        told = [(one, *self._read(one, self._hosted(one)[where])) for one in machines]
+        start = max(self._hosted(one)[where].log_start_offset for one in machines)
+        told = [(one, *self._read(one, self._hosted(one)[where], start)) for one in machines]
         first, data, aborted = told[0]
         for other, theirs, their_aborted in told[1:]:
             if theirs != data:
@@ -127,10 +136,10 @@ class Inspector:
                     f"{where}: {first.name} and {other.name} differ in aborted transactions: "
                     f"{aborted} and {their_aborted}"
                 )
-        return data, aborted
+        return start, data, aborted
 
-    def _read(self, machine, partition):
-        pieces, offset, end = [], partition.log_start_offset, partition.high_watermark
+    def _read(self, machine, partition, offset):
+        pieces, end = [], partition.high_watermark
         aborted = set()
         with machine.unseen():
             while offset < end:

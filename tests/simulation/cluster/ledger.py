@@ -50,6 +50,23 @@ class Place:
         """Records by offset."""
         self.latest = 0
         """The highest end that was told."""
+        self.asked_start = 0
+        """The highest offset below which somebody wanted records deleted."""
+        self.retained_bytes = None
+        """How much retention leaves of the log at the least; None: it takes nothing."""
+        self.start = 0
+        """Where the log begins, as the judge has seen it last."""
+
+    def may_begin_at(self, offset, left_bytes):
+        """Tell whether the log may begin at ``offset`` when so much of it is left."""
+        retained_bytes = self.retained_bytes
+        return offset <= self.asked_start or (
+            retained_bytes is not None and left_bytes >= retained_bytes
+        )
+
+    def may_be_gone(self, offset):
+        """Tell whether a reader may find that an offset it had read to is below the log's start."""
+        return offset < self.asked_start or self.retained_bytes is not None
 
 
 class Ledger:
@@ -132,12 +149,24 @@ class Ledger:
             self._problem(f"{who}: {where}: the end was {before}, and is {offset}")
         place.latest = max(place.latest, offset)
 
+    def began(self, where, start, left_bytes):
+        """Take note of where a log begins, before its records are judged."""
+        place = self.place(where)
+        if start > place.start and not place.may_begin_at(start, left_bytes):
+            self._problem(
+                f"{where}: the log start is {start}, asked was {place.asked_start}, "
+                f"{left_bytes} bytes are left"
+            )
+        place.start = start
+
     def judge(self, where, found, committed, is_sure_of):
         """Judge all that there is now: records in their order, and those of committed readers.
 
-        ``is_sure_of(sent)``: whether a promise about it binds.
+        ``is_sure_of(sent)``: whether a promise about it binds. What is below the log's start is
+        gone, which ``began`` has judged.
         """
         by_record, last = {}, {}
+        start = self.place(where).start
         at = {one.offset: one.record for one in found}
         for one in found:
             self.saw(where, one, "the judge")
@@ -152,7 +181,7 @@ class Ledger:
                     self._problem(f"{where}: {one.record} is out of order: after {last[writer]}")
                 last[writer] = number
         for offset, record in self.place(where).seen.items():
-            if at.get(offset) != record:
+            if offset >= start and at.get(offset) != record:
                 self._problem(f"{where}: {record} was seen at {offset}: lost, {at.get(offset)}")
         for sent in self.batches:
             if sent.place == where:
@@ -164,6 +193,8 @@ class Ledger:
         for number, one in enumerate(sent.ids):
             offset = by_record.get(one)
             if sent.base_offset is not None and is_sure_of(sent):
+                if offset is None and self._may_be_below_start(sent, number):
+                    continue
                 if offset is None:
                     self._problem(f"{sent.place}: {one} lost: promised at {sent.base_offset}")
                 elif sent.base_offset >= 0 and offset != sent.base_offset + number:
@@ -171,6 +202,12 @@ class Ledger:
                     self._problem(f"{sent.place}: {one} promised at {wanted}, is at {offset}")
             if sent.is_refused and offset is not None:
                 self._problem(f"{sent.place}: {one} was refused, and yet is at {offset}")
+
+    def _may_be_below_start(self, sent, number):
+        """Tell whether a record's offset is below its log's start, or was not told."""
+        start = self.place(sent.place).start
+        base_offset = -1 if sent.base_offset is None else sent.base_offset
+        return start > 0 and (base_offset < 0 or base_offset + number < start)
 
     def judge_transactions(self, visible):
         """``visible``: the records that readers of committed ones are given, of all partitions."""
@@ -180,10 +217,18 @@ class Ledger:
             if transaction is None or id(transaction) in done:
                 continue
             done.add(id(transaction))
+            gone = [one for one in transaction.records if self._is_gone(one)]
             if transaction.fate is Fate.COMMITTED:
-                hidden = [one for one in transaction.records if one not in visible]
+                hidden = [
+                    one for one in transaction.records if one not in visible and one not in gone
+                ]
                 if hidden:
                     name = transaction.name
                     self._problem(f"{hidden} of {name}, which is committed, is hidden")
-            elif transaction.fate is Fate.UNKNOWN:
+            elif transaction.fate is Fate.UNKNOWN and not gone:
                 transaction.fate = Fate.ABORTED
+
+    def _is_gone(self, record):
+        """Tell whether nobody can know of a record any more whether it is visible."""
+        sent = self.of_record[record]
+        return self._may_be_below_start(sent, sent.ids.index(record))

@@ -1,5 +1,6 @@
 """One machine of several: a node of the world whose metadata is elsewhere."""
 
+import asyncio
 import random
 
 from tests.simulation.cluster.store import LinkedStore, StoreLink
@@ -21,13 +22,25 @@ class Machine(Node):
             },
         )
         self.number = number
+        self.clock.skew_ms = world.mix.skews_ms[(number - 1) % len(world.mix.skews_ms)]
         self.link = StoreLink(world.loop, random.Random(f"{world.seed}/{name}/link"))
-        self.is_held_down = False
-        """Nobody starts it."""
+        self.news = asyncio.Event()
+        """Its process has ended, or may be started again."""
+        self._is_held_down = False
         self.breaking = 0
         """How many faults break its disk now."""
         self.is_suspect = False
         """Its disk was in trouble in this life: it may end itself, or have partitions offline."""
+
+    @property
+    def is_held_down(self):
+        """Whether nobody may start it."""
+        return self._is_held_down
+
+    @is_held_down.setter
+    def is_held_down(self, is_held_down):
+        self._is_held_down = is_held_down
+        self.news.set()
 
     async def _open_store(self):
         world = self.world

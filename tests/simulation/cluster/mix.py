@@ -12,6 +12,8 @@ CLIENTS = {
     "transactional": (0, 2),
     "reader": (1, 3),
     "committer": (0, 1),
+    "deleter": (0, 1),
+    "member": (0, 3),
 }
 THEME_CHANCE = 0.6
 
@@ -50,13 +52,20 @@ def cluster_mix_of(seed):
         "replica.high.watermark.checkpoint.interval.ms": chance.choice(["1000", "60000"]),
         "log.flush.offset.checkpoint.interval.ms": chance.choice(["1000", "60000"]),
         "group.initial.rebalance.delay.ms": "0",
+        "group.consumer.session.timeout.ms": "10000",
+        "group.consumer.min.session.timeout.ms": "6000",
         "log.retention.ms": "-1",
+        "log.retention.check.interval.ms": chance.choice(["1000", "30000"]),
+        "log.segment.delete.delay.ms": chance.choice(["0", "10000"]),
         "ottla.stop.timeout.ms": "5000",
         "ottla.disk.reserve.bytes": "65536",
         "ottla.disk.min.free.bytes": "65536",
     }
     mix.topic_options = {"internal.segment.bytes": chance.choice(["4000", "1000000"])}
+    if chance.random() < 0.2:
+        mix.topic_options["retention.bytes"] = "8000"
     mix.acks = (-1, -1, 1)
+    mix.skews_ms = [chance.choice([0, 0, -5000, 5000, 60_000]) for _ in range(3)]
     if chance.random() < THEME_CHANCE:
         _turn_to(mix, chance.choice(THEMES), chance)
     return mix

@@ -3,12 +3,6 @@
 import uuid
 
 from ottla.protocol.messages.fetch import FetchResponse
-from ottla.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -25,7 +19,7 @@ from tests.campaigns.administering.records import committed
 from tests.simulation.clients.readers import fetch_request, read_of
 from tests.simulation.cluster.clients import COMES_BACK, GROUP, Client
 
-LATEST = -1
+LATEST, EARLIEST = -1, -2
 OUT_OF_RANGE = 1
 
 
@@ -48,21 +42,18 @@ class Reader(Client):
         await self._read(topic, partition)
 
     async def _ask_for_end(self, topic, partition):
-        one = ListOffsetsPartition(partition_index=partition, timestamp=LATEST)
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=0,
-            topics=[ListOffsetsTopic(name=topic.name, partitions=[one])],
-        )
         leader = await self.leader(topic, partition)
         before = self.ledger.place((topic.name, partition)).latest
-        answer = await self.ask(leader, request, ListOffsetsResponse)
-        told = answer.topics[0].partitions[0]
-        self.ledger.counts[f"ListOffsets {told.error_code}"] += 1
-        if told.error_code:
-            self.forget_leaders()
-        else:
-            self.ledger.told_latest((topic.name, partition), told.offset, before, self.name)
+        offset = await self.ask_for_offset(leader, topic, partition, LATEST)
+        if offset is not None:
+            self.ledger.told_latest((topic.name, partition), offset, before, self.name)
+
+    async def _begin_anew(self, topic, partition):
+        """Read on from where the log begins now."""
+        leader = await self.leader(topic, partition)
+        offset = await self.ask_for_offset(leader, topic, partition, EARLIEST)
+        if offset is not None:
+            self._positions[topic.name, partition] = offset
 
     async def _read(self, topic, partition):
         where = topic.name, partition
@@ -78,10 +69,13 @@ class Reader(Client):
             assert uuid.UUID(bytes=each.topic_id) == topic.topic_id
             for told in each.partitions:
                 self._take(where, position, told)
+                if told.error_code == OUT_OF_RANGE:
+                    await self._begin_anew(topic, partition)
 
     def _take(self, where, position, told):
         self.ledger.counts[f"Fetch {told.error_code}"] += 1
-        if told.error_code == OUT_OF_RANGE:
+        place = self.ledger.place(where)
+        if told.error_code == OUT_OF_RANGE and not place.may_be_gone(position):
             self.world.problem(f"{self.name}: {where}: {position} was read to, and is out of range")
         if told.error_code:
             self.forget_leaders()
@@ -107,15 +101,16 @@ class Committer(Client):
 
     def __init__(self, world, number):
         super().__init__(world, number)
+        self.group = self.name
         self._offset = 0
 
     async def step(self):
         topic, partition = self.choose()
         number = await self.coordinator(GROUP, self.name)
         key = topic.name, partition
-        promised, asked = self.ledger.commits.get((self.name, key), (-1, -1))
+        promised, _ = self.ledger.commits.get((self.name, key), (-1, -1))
         if self.random.random() < 0.4:
-            await self._look(number, topic, partition, promised, asked)
+            await self._look(number, topic, partition, promised)
             return
         self._offset += 1
         self.ledger.commits[self.name, key] = promised, self._offset
@@ -137,16 +132,16 @@ class Committer(Client):
 
     async def look(self, topic, partition):
         """Read an offset back, for the judge."""
-        number = await self.coordinator(GROUP, self.name)
-        promised, asked = self.ledger.commits.get((self.name, (topic.name, partition)), (-1, -1))
-        return await self._look(number, topic, partition, promised, asked)
+        number = await self.coordinator(GROUP, self.group)
+        promised, _ = self.ledger.commits.get((self.group, (topic.name, partition)), (-1, -1))
+        return await self._look(number, topic, partition, promised)
 
-    async def _look(self, number, topic, partition, promised, asked):
+    async def _look(self, number, topic, partition, promised):
         wanted = OffsetFetchRequestTopics(
             topic_id=topic.topic_id.bytes, partition_indexes=[partition]
         )
         request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=self.name, topics=[wanted])],
+            groups=[OffsetFetchRequestGroup(group_id=self.group, topics=[wanted])],
         )
         answer = (await self.ask(number, request, OffsetFetchResponse)).groups[0]
         self.ledger.counts[f"OffsetFetch {answer.error_code}"] += 1
@@ -157,12 +152,13 @@ class Committer(Client):
         told = answer.topics[0].partitions[0]
         if told.error_code:
             return False
+        key = self.group, (topic.name, partition)
+        promised_now, asked = self.ledger.commits.get(key, (-1, -1))  # Others may have, meanwhile.
         if not promised <= told.committed_offset <= asked:
             self.world.problem(
                 f"{self.name}: {topic.name}-{partition}: the committed offset is "
                 f"{told.committed_offset}, {promised} was promised, {asked} asked for"
             )
         # What was shown may not go back.
-        shown = max(promised, told.committed_offset)
-        self.ledger.commits[self.name, (topic.name, partition)] = shown, asked
+        self.ledger.commits[key] = max(promised_now, told.committed_offset), asked
         return True

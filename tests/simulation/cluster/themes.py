@@ -62,6 +62,22 @@ THEMES = (
         SMALL,
     ),
     Theme(
+        "logs begin later",
+        ("isolate", "power-unsynced", "kill", "cut-follower", "stop-in-turn", "clock"),
+        {**FEW_WRITERS, "deleter": (1, 2)},
+        BUSY,
+        {"replica.lag.time.max.ms": ["2000", "10000"]},
+        {**SMALL, "retention.bytes": ["-1", "8000"]},
+    ),
+    Theme(
+        "coordinators move",
+        ("isolate", "kill", "pause", "stop-in-turn", "cut-store", "cut-clients", "clock"),
+        {"plain": (0, 1), "member": (3, 4), "committer": (0, 2), "transactional": (0, 2)},
+        {"pause_seconds": 0.5},
+        {"replica.lag.time.max.ms": ["2000", "10000"]},
+        {},
+    ),
+    Theme(
         "topics are made amid faults",
         ("power-amid-making", "kill-amid-making", "cut-store", "slow-disk", "ambiguous"),
         {**FEW_WRITERS, "maker": (1, 2)},

@@ -22,7 +22,7 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from tests.campaigns.administering.records import committed, parse
-from tests.simulation.cluster.administering import Administrator, Maker
+from tests.simulation.cluster.administering import Administrator, Deleter, Maker
 from tests.simulation.cluster.clients import (
     Client,
     IdempotentProducer,
@@ -34,6 +34,7 @@ from tests.simulation.cluster.faults import RESTART_SECONDS, Nemesis
 from tests.simulation.cluster.inspector import Inspector
 from tests.simulation.cluster.ledger import Ledger
 from tests.simulation.cluster.machine import Machine
+from tests.simulation.cluster.members import Member
 from tests.simulation.cluster.mix import cluster_mix_of
 from tests.simulation.cluster.reading import Committer, Reader
 from tests.simulation.cluster.store import SharedEntries
@@ -52,6 +53,8 @@ KINDS = (
     Committer,
     Administrator,
     Maker,
+    Deleter,
+    Member,
 )
 ROUND_SECONDS = 60.0
 """The mean of the time in which clients work and faults come."""
@@ -99,6 +102,8 @@ class ClusterWorld:
         self.nemesis = None
         self.work = asyncio.Event()
         self.topics = []
+        self.members = []
+        """Of the one group that has members."""
         self.numbers = list(range(1, count + 1))
         self.shared = SharedEntries(self.loop)
         self.machines = [Machine(self, number, self.mix.broker_options) for number in self.numbers]
@@ -152,8 +157,9 @@ class ClusterWorld:
     def called(self, call, path):
         """Hear of a call of a disk."""
 
-    def node_ended(self, _machine):
+    def node_ended(self, machine):
         self.unhindered_since = self.loop.now
+        machine.news.set()
 
     def node_gave_up(self, machine, why, *, is_starting=False):
         """A node ended itself, or did not start: that is well while its disk refuses calls."""
@@ -219,8 +225,10 @@ class ClusterWorld:
         """Start a node whose process has ended."""
         chance = random.Random(f"{self.seed}/{machine.name}/supervisor")
         while True:
-            await self.sleep(0.1)
-            if not machine.is_running and not machine.is_held_down:
+            machine.news.clear()
+            if machine.is_running or machine.is_held_down:
+                await machine.news.wait()
+            else:
                 await self.sleep(chance.expovariate(1 / RESTART_SECONDS))
                 if not machine.is_running and not machine.is_held_down:
                     machine.start()
@@ -261,6 +269,9 @@ class ClusterWorld:
         """Let clients know of a topic."""
         topic_id = uuid.UUID(bytes=topic_id)
         self.topics.append(Topic(name, topic_id, partition_count, replication_factor))
+        retained = self.mix.topic_options.get("retention.bytes", "-1")
+        for number in range(partition_count if int(retained) >= 0 else 0):
+            self.ledger.place((name, number)).retained_bytes = int(retained)
 
     async def _round(self):
         self.rounds += 1
@@ -295,17 +306,18 @@ class ClusterWorld:
         for topic in self.topics:
             for partition in range(topic.partition_count):
                 where = TopicPartition(topic.name, partition)
-                data, aborted = self.inspector.committed_of(where)
+                start, data, aborted = self.inspector.committed_of(where)
                 read = parse(data)
-                found = [one for each in read for one in each.records]
-                kept = committed(read, aborted)
+                found = [one for each in read for one in each.records if one.offset >= start]
+                kept = [one for one in committed(read, aborted) if one.offset >= start]
                 self.checked += len(found)
+                self.ledger.began((topic.name, partition), start, len(data))
                 self.ledger.judge((topic.name, partition), found, kept, lambda _: True)
                 visible.update(one.record for one in kept)
         self.ledger.judge_transactions(visible)
-        for client in self.clients:
-            if client.kind == "committer":
-                await self._look_at_commits(client)
+        by_group = {one.group: one for one in self.clients if isinstance(one, Committer)}
+        for client in by_group.values():
+            await self._look_at_commits(client)
 
     async def _look_at_commits(self, client):
         for topic in self.topics:
