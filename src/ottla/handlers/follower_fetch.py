@@ -182,12 +182,14 @@ class FollowerFetch:
                     leader = CurrentLeader(state.leader, state.leader_epoch)
             told = FetchedPartition(where, found.code, current_leader=leader)
         else:
-            code = ErrorCode.NONE if found.begins_at is None else ErrorCode.OFFSET_OUT_OF_RANGE
+            code, start_offset = ErrorCode.NONE, found.log_start_offset
+            if found.begins_at is not None:
+                code, start_offset = ErrorCode.OFFSET_OUT_OF_RANGE, found.begins_at
             told = FetchedPartition(
                 where,
                 code,
                 found.high_watermark,
-                log_start_offset=found.log_start_offset,
+                log_start_offset=start_offset,
                 region=found.region,
                 diverging=found.diverging,
             )

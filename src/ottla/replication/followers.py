@@ -29,7 +29,8 @@ class FollowerAnswer(NamedTuple):
     region: Region | None = None
     """Batches from the fetch offset on; the last one may be cut. None: there is nothing new."""
     begins_at: int | None = None
-    """The follower ends below the log start offset: it has to begin anew there."""
+    """The follower ends below the batch that holds the log start offset: it has to begin anew where
+    that batch begins, for no part of a batch can be left out."""
 
 
 def answer_follower(
@@ -53,7 +54,9 @@ def answer_follower(
     at = FollowerAnswer(partition.high_watermark, log.log_start_offset)
     offset, epoch = asked.fetch_offset, asked.last_fetched_epoch
     if offset < log.log_start_offset:
-        return at._replace(begins_at=log.log_start_offset)
+        begins_at = log.segments.truncation_point(log.log_start_offset)
+        if offset < begins_at:
+            return at._replace(begins_at=begins_at)
     if epoch >= 0:
         end = partition.end_offset_for_epoch(epoch)
         if end.epoch < 0:
@@ -72,6 +75,9 @@ def answer_follower(
     if offset == log.log_end_offset or not max_bytes or partition.is_held:
         return at
     result = log.read(
-        offset, max_bytes=max_bytes, upper_offset=log.log_end_offset, min_one_message=is_first
+        max(offset, log.log_start_offset),
+        max_bytes=max_bytes,
+        upper_offset=log.log_end_offset,
+        min_one_message=is_first,
     )
     return at if result.first_batch_incomplete else at._replace(region=result.region)

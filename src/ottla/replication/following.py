@@ -36,7 +36,8 @@ class Fetched(NamedTuple):
     """May be empty; the last batch may be cut."""
     diverging: EpochEnd | None = None
     begins_at: int | None = None
-    """The leader's log start offset, if the follower ends below it."""
+    """Where the leader's log begins, if the follower ends below that: at the log start offset, or
+    at the batch that holds it."""
 
 
 class Following:

@@ -175,6 +175,32 @@ async def test_one_that_ends_below_the_leaders_start_begins_anew_there(pair, wor
     assert stored(log).endswith(stored(copy))
 
 
+@pytest.mark.parametrize("start", [90, 91, 92])
+@pytest.mark.parametrize("known", [0, 2, 30])
+async def test_one_catches_up_with_a_leader_whose_log_starts_amid_a_batch(
+    pair, words, start, known
+):
+    """Once it began at the log start, and refused the leader's first batch for ever."""
+
+    def fill_by_threes(count):
+        for at in range(count):
+            pair.leading.append((0, words.batch(*[b"%d" % at * 20] * 3)))
+        pair.leading.executor.run_all()
+
+    fill_by_threes(known)
+    await pair.catch_up()
+    fill_by_threes(40 - known)
+    log = pair.leading.partition().log
+    raise_start_offset(log, start)
+    drop_segments_below(log, pair.leading.disk, start, 100)
+    await pair.catch_up()
+    copy = pair.following.partition().log
+    assert (copy.log_start_offset, copy.log_end_offset) == (start, 120)
+    assert pair.following.partition().high_watermark == 120
+    assert stored(log)[-400:] == stored(copy)[-400:]
+    assert copy.segments.base_offset <= 90
+
+
 @pytest.mark.parametrize("count", [5, 45])
 @pytest.mark.parametrize("is_empty", [False, True])
 async def test_one_that_parts_below_its_own_start_is_made_anew(
