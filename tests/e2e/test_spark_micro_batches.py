@@ -5,7 +5,6 @@ with a checkpoint that lost a batch. A kill is an error after the write: Spark h
 batch's end, and repeats it. Asked of Apache Kafka, too (``--target kafka``).
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -23,6 +22,7 @@ from ottla.client.blocking.coordinators import BlockingCoordinators
 from ottla.client.wire.settings import ClientSettings, parse_bootstrap
 from ottla.client.wire.transacting import OffsetToCommit
 from ottla.ids import TopicPartition
+from ottla.spark.writing.marker import FOR_EVER_MS, begun_group, read_begun, write_begun
 from ottla.spark.writing.write_batch import _make_active
 from tests.connect_session import BEGIN
 from tools.wire_client import WireClient
@@ -241,33 +241,49 @@ def test_one_line_writes_several_topics_exactly_once(
     assert values(f"{topic}-rejects") == ["bad 1", "bad 2"]
 
 
-def test_a_batch_whose_marker_has_expired_is_refused_not_doubled(
-    foreach, write_batch, values, topic, target, name, tmp_path
-):
-    """Killed after the write, and idle for longer than the broker keeps offsets of groups."""
+@pytest.fixture
+def forget(target, name, topic):
+    """Have the broker forget the marker, and what was begun be of eight days ago."""
     from confluent_kafka.admin import AdminClient
 
+    def run():
+        group, place = f"ottla-spark-{name}", TopicPartition(topic, 0)
+        admin = AdminClient({"bootstrap.servers": target.bootstrap})
+        admin.delete_consumer_groups([group])[group].result(30)
+        with BlockingClient(ClientSettings(parse_bootstrap(target.bootstrap))) as client:
+            coordinators = BlockingCoordinators(client)
+            begun = read_begun(coordinators.committed(begun_group(group))[place])
+            old = begun._replace(at_ms=begun.at_ms - 8 * 24 * 3_600_000)
+            coordinators.keep(begun_group(group), {place: write_begun(old, 0)}, FOR_EVER_MS)
+
+    return run
+
+
+@pytest.mark.parametrize("is_threaded", [False, True])
+def test_a_batch_whose_marker_has_expired_is_refused_not_doubled(
+    foreach, write_batch, values, topic, forget, is_threaded
+):
+    """Killed after the write, and idle for longer than the broker keeps offsets of groups."""
     more = {}
 
     def write(frame, number):
-        write_batch(frame, number, topic=topic, **more)
+        def work():
+            write_batch(frame, number, topic=topic, **more)
+
+        in_thread(work) if is_threaded else work()
 
     assert "killed after the write" in foreach(killed_once(write), "a\n")
-    offsets = tmp_path / "checkpoint" / "offsets"
-    (offsets / ".0.crc").unlink()
-    lines = (offsets / "0").read_text().split("\n")
-    told = json.loads(lines[1])
-    told["batchTimestampMs"] -= 8 * 24 * 3_600_000
-    lines[1] = json.dumps(told)
-    (offsets / "0").write_text("\n".join(lines))
-    group = f"ottla-spark-{name}"
-    admin = AdminClient({"bootstrap.servers": target.bootstrap})
-    admin.delete_consumer_groups([group])[group].result(30)
-    assert "cannot tell whether" in foreach(write)
+    forget()
+    for _ in range(2):
+        assert "cannot tell whether" in foreach(write)
     assert values(topic) == ["a"]
-    more["options"] = {"onMissingMarker": "write"}  # somebody has looked, and says it is not there
+    more["options"] = {"onMissingMarker": "skip"}  # somebody has looked: it is there
     assert foreach(write, "b\n") is None
-    assert values(topic) == ["a", "a", "b"]
+    assert values(topic) == ["a", "b"]
+    forget()
+    del more["options"]
+    assert foreach(write, "c\n") is None  # no batch is in doubt
+    assert values(topic) == ["a", "b", "c"]
 
 
 def test_one_line_refuses_other_rows_and_a_new_checkpoint(foreach, write_batch, values, topic):
@@ -451,7 +467,7 @@ bootstrap, topic, name, work, way = sys.argv[1:]
 def write(frame, number):
     import os
     import ottla.spark
-    if way == "helper":
+    if way != "plain":
         ottla.spark.write_batch(frame, number, name=name, bootstrap=bootstrap, topic=topic)
     else:
         frame.write.format("ottla").mode("append").option(
@@ -471,30 +487,49 @@ for _ in range(2):
         error = query.exception()
     except Exception as raised:
         error = raised
-    print("ended:", "fine" if error is None else str(error))
+    print("ended:", "fine" if error is None else str(error), flush=True)
+    sys.stdin.readline()
 spark.stop()
 """
 )
 
 
-@pytest.mark.parametrize("way", ["helper", "plain"])
+@pytest.mark.parametrize("way", ["helper", "forgotten", "plain"])
 def test_over_connect_a_repeated_batch_is_left_out_or_refused(
-    target, topic, name, values, tmp_path, way
+    target, topic, name, values, tmp_path, forget, way
 ):
     """There the tasks know no batch: by name and number it is found, without them refused."""
     (tmp_path / "lines").mkdir()
     (tmp_path / "lines" / "0.txt").write_text("a\nb\n")
-    done = subprocess.run(
-        [sys.executable, "-c", CONNECT, target.bootstrap, topic, name, str(tmp_path), way],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        cwd=tmp_path,
-    )
-    if way == "helper":
-        assert "killed after the write" in done.stdout, done.stderr
-        assert "ended: fine" in done.stdout, done.stdout + done.stderr
-        assert values(topic) == ["a", "b"]
-    else:
-        assert "which micro-batch this is is not known" in done.stdout, done.stdout + done.stderr
+    command = [sys.executable, "-c", CONNECT, target.bootstrap, topic, name, str(tmp_path), way]
+    log = tmp_path / "log"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=tmp_path,
+        ) as client,
+    ):
+        told = []
+        for line in client.stdout:
+            if line.startswith("ended:"):
+                told.append(line)
+                if way == "forgotten" and len(told) == 1:
+                    forget()
+                client.stdin.write("\n")
+                client.stdin.flush()
+            elif told:
+                told[-1] += line
+    assert len(told) == 2, log.read_text()
+    if way == "plain":
+        assert "which micro-batch this is is not known" in told[0]
         assert values(topic) == []
+        return
+    assert "killed after the write" in told[0]
+    expected = "ended: fine" if way == "helper" else "cannot tell whether"
+    assert expected in told[1]
+    assert values(topic) == ["a", "b"]

@@ -16,18 +16,28 @@ pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
 from ottla.client.blocking.cluster import BlockingClient
 from ottla.client.blocking.coordinators import BlockingCoordinators
 from ottla.client.blocking.producer import BlockingProducer
+from ottla.env.clock import SystemClock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.spark.writing import transaction
 from ottla.spark.writing.identity import Content, Step
-from ottla.spark.writing.marker import DeliveryError, Marker, marker_place, read_marker
+from ottla.spark.writing.marker import (
+    DeliveryError,
+    Marker,
+    Rules,
+    marker_place,
+    read_begun,
+    read_marker,
+)
 from ottla.spark.writing.messages import Staged
 from ottla.spark.writing.outgoing import Outgoing
 from ottla.spark.writing.sink_options import parse_sink_options
+from ottla.testing import Broker
 from tests import deliveries
 from tests.deliveries import settled_ends
+from tools.kafka_peer import KafkaPeer
 from tools.wire_client import WireClient
 
 
@@ -117,6 +127,7 @@ def killing(monkeypatch, owner, method, *, after, call=1):
         (BlockingProducer, "send", True, 4, False),
         (BlockingProducer, "flush", True, 1, False),
         (BlockingCoordinators, "commit_offsets", True, 1, False),
+        (BlockingCoordinators, "keep", True, 1, False),
         (BlockingCoordinators, "end", False, 1, False),
         (BlockingCoordinators, "end", True, 1, True),
     ],
@@ -229,6 +240,158 @@ def test_a_refusal_leaves_nothing_behind(options, name, topic, deliver_batch, co
     assert deliver(options, name, first._replace(run_id="s"), [record]) is Step.SKIP
     assert deliver_batch(1) is Step.WRITE
     assert committed_values() == sorted(["x", *values_of(1)])
+
+
+STREAM, FOREACH = Rules(), Rules(are_gaps_legal=True)
+DAY_MS = 24 * 3_600_000
+
+
+@pytest.fixture
+def forget(target, name):
+    """Have the broker forget the marker, as it does when offsets.retention.minutes are over."""
+    from confluent_kafka.admin import AdminClient
+
+    def run():
+        admin = AdminClient({"bootstrap.servers": target.bootstrap})
+        admin.delete_consumer_groups([name])[name].result(30)
+
+    return run
+
+
+class Later:
+    """A clock that is ahead of the system's."""
+
+    def __init__(self, days):
+        self._ahead_ms = days * DAY_MS
+
+    def wall_ms(self):
+        return SystemClock().wall_ms() + self._ahead_ms
+
+
+@pytest.fixture
+def copy(options, topic, name):
+    """Deliver one record of a batch in the ways of a stream and of foreachBatch."""
+
+    def run(batch_id, days=0, rules=STREAM):
+        value = b"%d" % batch_id
+        batches = [
+            (TopicPartition(topic, 1), build_batch([Record(value=value)], transactional=True))
+        ]
+        marker = Marker("q", batch_id, topic, None, Content(1, batch_id))
+        return deliver(options, name, marker, batches, rules=rules, clock=Later(days))
+
+    return run
+
+
+@pytest.mark.parametrize("rules", [STREAM, FOREACH])
+@pytest.mark.parametrize("last", [0, 2])
+def test_a_batch_whose_marker_has_expired_is_never_doubled(
+    copy, forget, committed_values, rules, last
+):
+    """Killed after the commit, over Connect or anywhere, and idle for a week: nobody else knows."""
+    for batch_id in range(last + 1):
+        assert copy(batch_id, rules=rules) is Step.WRITE
+    forget()
+    for _ in range(2):
+        with pytest.raises(DeliveryError, match=r"begun 8d\S* ago"):
+            copy(last, days=8, rules=rules)
+    assert committed_values() == [str(each) for each in range(last + 1)]
+    # Somebody has looked, and says that it is there.
+    assert copy(last, days=8, rules=rules._replace(missing=Step.SKIP)) is Step.WRITE
+    assert copy(last, days=8, rules=rules) is Step.SKIP  # the marker says it again
+    assert copy(last + 1, days=8, rules=rules) is Step.WRITE
+    assert committed_values() == [str(each) for each in range(last + 2)]
+
+
+@pytest.mark.parametrize("rules", [STREAM, FOREACH])
+def test_the_next_batch_after_a_week_is_written(copy, forget, committed_values, rules):
+    """What is written once a month, such as rejects, needs no marker of the last time."""
+    for batch_id in range(3):
+        assert copy(batch_id, days=30 * batch_id, rules=rules) is Step.WRITE
+        forget()
+    assert committed_values() == ["0", "1", "2"]
+
+
+def test_a_batch_killed_before_its_commit_is_written_when_it_comes_again(
+    monkeypatch, copy, committed_values
+):
+    with monkeypatch.context() as patch:
+        killing(patch, BlockingCoordinators, "end", after=False)
+        with pytest.raises(Killed):
+            copy(0)
+    with pytest.raises(DeliveryError, match=r"begun 8d\S* ago"):  # by then nobody could tell
+        copy(0, days=8)
+    assert copy(0) is Step.WRITE
+    assert committed_values() == ["0"]
+
+
+def test_without_a_right_to_note_what_is_begun_nothing_is_guessed(
+    monkeypatch, copy, committed_values
+):
+    """An ACL for the group of the marker alone, or a cluster that keeps nothing for ever."""
+    committed = BlockingCoordinators.committed
+
+    def refused(*_):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "no")
+
+    def read(self, group, *more):
+        return refused() if group.endswith("-begun") else committed(self, group, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BlockingCoordinators, "keep", refused)
+        with pytest.raises(DeliveryError, match="right to Read that group"):
+            copy(0)
+        patch.setattr(BlockingCoordinators, "committed", read)
+        with pytest.raises(DeliveryError, match="right to Read that group"):
+            copy(0)
+        assert committed_values() == []
+        assert copy(0, rules=Rules(missing=Step.WRITE)) is Step.WRITE
+        assert copy(1) is Step.WRITE  # its marker is there
+        assert copy(1) is Step.SKIP
+    assert committed_values() == ["0", "1"]
+
+
+def test_what_was_begun_is_no_lag(options, name, topic, copy):
+    place = marker_place(topic)
+    for batch_id in range(2):
+        assert copy(batch_id) is Step.WRITE
+        with BlockingClient(options.client) as client:
+            settled_ends(client, topic)
+            kept = BlockingCoordinators(client).committed(f"{name}-begun")
+            assert list(kept) == [place]
+            assert kept[place].offset == client.latest_offsets([place])[place]
+            assert read_begun(kept[place])[:2] == ("q", batch_id)
+
+
+@pytest.mark.timeout(240)
+def test_a_broker_forgets_the_marker_and_keeps_what_was_begun(request, tmp_path, topic_name):
+    """Offsets of idle groups expire, but for those that a client wants to be kept."""
+    is_kafka = request.config.getoption("--target") == "kafka"
+    if is_kafka:
+        retention = {"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 500}
+        broker = KafkaPeer(tmp_path / "data", retention)
+        broker.start()
+    else:
+        broker = Broker()
+    with broker:
+        with WireClient(broker.bootstrap) as wire:
+            wire.create_topic(topic_name, 1)
+        given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic_name}
+        options = parse_sink_options(given | {"delivery": "exactly-once"})
+        for batch_id in range(2):
+            assert deliver(options, "x", Marker("q", batch_id, topic_name), []) is Step.WRITE
+        if not is_kafka:
+            broker.clock.advance("8d")
+        deadline = time.monotonic() + 150
+        with BlockingClient(options.client) as client:
+            coordinators = BlockingCoordinators(client)
+            while coordinators.committed("x"):
+                assert time.monotonic() < deadline, "the marker does not expire"
+                time.sleep(0.1)
+            assert read_begun(coordinators.committed("x-begun")[marker_place(topic_name)])
+        with pytest.raises(DeliveryError, match=r"begun 8d\S* ago"):
+            deliver(options, "x", Marker("q", 1, topic_name), [], clock=Later(8))
+        assert deliver(options, "x", Marker("q", 2, topic_name), [], clock=Later(8)) is Step.WRITE
 
 
 def test_a_job_without_a_marker_is_all_or_nothing(

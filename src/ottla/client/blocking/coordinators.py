@@ -11,6 +11,7 @@ from typing import TypeVar
 from ottla.client.blocking.cluster import BlockingClient, BlockingConnection
 from ottla.client.wire.coordination import (
     GROUP,
+    KEPT_LAST,
     NAMES_ONLY,
     TRANSACTION,
     Committed,
@@ -91,6 +92,27 @@ class BlockingCoordinators:
             check_offset_commit(group, answer)
 
         self._asking(GROUP, group, ask, timeout_ms)
+
+    def keep(
+        self, group: str, offsets: Mapping[TopicPartition, OffsetToCommit], kept_ms: int
+    ) -> None:
+        """Have the group remember ``offsets``, with their texts, for ``kept_ms``.
+
+        Longer than the broker keeps those of others. Only a group without members takes them.
+        Raises KafkaError UNSUPPORTED_VERSION where a cluster does not take the time from clients.
+        """
+        request = commit_request(
+            group,
+            {place: each.offset for place, each in offsets.items()},
+            metadata={place: each.metadata for place, each in offsets.items()},
+            kept_ms=kept_ms,
+        )
+
+        def ask(connection: BlockingConnection) -> None:
+            answer = connection.call(request, OffsetCommitResponse, highest=KEPT_LAST)
+            check_offset_commit(group, answer)
+
+        self._asking(GROUP, group, ask)
 
     def take_over(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
         """Return the id's next epoch; no producer with an earlier one can do anything any more.

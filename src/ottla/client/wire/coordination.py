@@ -33,8 +33,12 @@ TRANSACTION = 1
 """Kinds of coordinators, as FindCoordinator has them."""
 NAMES_ONLY = 9
 """The newest version of OffsetCommit and OffsetFetch that names topics, not their ids."""
+KEPT_LAST = 4
+"""The newest version of OffsetCommit in which a client says how long an offset is kept."""
 NOBODY = -1
 """The generation of a commit from outside of the group."""
+AS_THE_BROKER_SAYS = -1
+"""Stands for the broker's offsets.retention.minutes."""
 
 
 class Committed(NamedTuple):
@@ -121,10 +125,11 @@ def commit_request(
     generation: int = NOBODY,
     member_id: str = "",
     metadata: Mapping[TopicPartition, str] | None = None,
+    kept_ms: int = AS_THE_BROKER_SAYS,
 ) -> OffsetCommitRequest:
     """Return the request; without a generation only a group without members takes it.
 
-    ``metadata``: a text to keep beside an offset.
+    ``metadata``: a text to keep beside an offset. ``kept_ms``: for how long, to ``KEPT_LAST``.
     """
     texts = metadata or {}
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
@@ -140,6 +145,7 @@ def commit_request(
         group_id=group,
         generation_id_or_member_epoch=generation,
         member_id=member_id,
+        retention_time_ms=kept_ms,
         topics=[
             OffsetCommitRequestTopic(name=name, partitions=each) for name, each in by_topic.items()
         ],

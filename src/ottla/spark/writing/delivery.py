@@ -47,46 +47,27 @@ def deliver_staged(
         deliver(options, name, None, outgoing)
         remove_staged(staged)
         return
-    plan = planned(options.checkpoint, known.batch_id) if is_stream else None
     marker = Marker(
         known.query_id,
         known.batch_id,
         options.topic,
         known.run_id,
         _sum(one.content for one in staged),
-        None if plan is None else plan.plan,
+        planned(options.checkpoint, known.batch_id) if is_stream else None,
     )
-    at_ms = options.planned_at_ms if plan is None else plan.at_ms
     rules = Rules(
         are_gaps_legal=not is_stream,
-        missing_is_new=options.missing_is_new,
+        missing=options.missing,
         changed=options.changed,
-        age_ms=None if at_ms is None else SystemClock().wall_ms() - at_ms,
     )
     name = _id(options, known, is_stream=is_stream)
     done = deliver(options, name, marker, outgoing, rules)
-    if done.found is None:
-        _tell_of_doubt(marker, name, rules)
     is_first_of_run = done.found is None or done.found.run_id != known.run_id
     locations = {file.location for file in outgoing.files}
     if is_first_of_run and place is not None and _is_seen(place):
         locations.add(place.location)  # the run before may have been killed
     for location in sorted(locations):
         _clear(location, outgoing.files, name, known.batch_id)
-
-
-def _tell_of_doubt(marker: Marker, name: str, rules: Rules) -> None:
-    """Say of a batch written without a marker before it when it may have been there already."""
-    if rules.missing_is_new or rules.age_ms is not None or marker.batch_id == 0:
-        return
-    LOG.warning(
-        "%s is the first that is written under %s, as far as the cluster knows, and nobody knows "
-        "when it was planned. Should the query have been killed while it wrote this batch, and "
-        "have stood still for longer than brokers keep offsets (offsets.retention.minutes, 7 "
-        "days), the batch is there twice now",
-        marker,
-        name,
-    )
 
 
 def remove_staged(staged: Iterable[Staged]) -> None:

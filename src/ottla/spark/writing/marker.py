@@ -13,7 +13,15 @@ that tools which show the lag of groups show none. (Version 1 had the number as 
 
 A number alone says little: Spark plans a batch anew, and larger, when its checkpoint has lost it.
 Used by ``delivery`` between InitProducerId (which has ended whatever was open) and the first row.
-Decision: docs/adr, a micro-batch is known by what it is.
+
+Brokers forget what idle groups have committed (offsets.retention.minutes), the marker too. So each
+transaction leaves a second note before it is committed, outside of it, which does not expire: an
+offset of another group, at the same partition. It says which batch was the last to be begun:
+
+    offset    int64   as above
+    metadata  JSON    {"ottla-begun": 1, "query": "<id>", "batch": 7, "at": <ms since 1970>}
+
+Decisions: docs/adr, a micro-batch is known by what it is; what was begun is kept for ever.
 """
 
 import json
@@ -21,6 +29,7 @@ from typing import Any, NamedTuple
 
 from ottla.client.wire.coordination import Committed
 from ottla.client.wire.transacting import OffsetToCommit
+from ottla.config.human import duration_text
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark.writing.identity import Content, Step
@@ -28,8 +37,13 @@ from ottla.spark.writing.identity import Content, Step
 OFFSETS_TOPIC = "__consumer_offsets"
 VERSION = 2
 NUMBER_AS_OFFSET = 1
-EXPIRY_MS = 6 * 24 * 3_600_000
-"""Brokers keep offsets of idle groups for 7 days (offsets.retention.minutes), less a margin."""
+BEGUN = "ottla-begun"
+BEGUN_VERSION = 1
+BEGUN_SUFFIX = "-begun"
+"""Behind the transactional id: the group that keeps what was begun."""
+FOR_EVER_MS = 100 * 365 * 24 * 3_600_000
+KEPT_MS = 20 * 3_600_000
+"""So long a marker is surely there: brokers keep offsets for 7 days, or at the least for one."""
 
 
 class DeliveryError(OttlaError):
@@ -55,17 +69,28 @@ class Marker(NamedTuple):
         return f"batch {self.batch_id} of query {self.query_id}"
 
 
+class Begun(NamedTuple):
+    """The last batch whose transaction came to its end under a name; nobody knows to which end."""
+
+    query_id: str
+    batch_id: int
+    at_ms: int
+    """A time before the transaction, in ms since 1970, by the driver's clock."""
+
+    def __str__(self) -> str:
+        return f"batch {self.batch_id} of query {self.query_id}"
+
+
 class Rules(NamedTuple):
     """What is to be thought of a batch that is not simply the next one."""
 
     are_gaps_legal: bool = False
     """Whether batches may be left out: foreachBatch writes when it likes, writeStream always."""
-    missing_is_new: bool = False
-    """Without a marker, or after a gap, a batch was never written, whatever its number."""
+    missing: Step | None = None
+    """What to do with a batch that may have been written before, as far as its marker tells;
+    None: it is an error. ``onMissingMarker`` says it for one start, since somebody has looked."""
     changed: Step | None = None
     """What to do with a batch that is there with other rows; None: it is an error."""
-    age_ms: int | None = None
-    """How long ago the batch was planned; None: not known."""
 
 
 def marker_place(topic: str | None) -> TopicPartition:
@@ -107,29 +132,65 @@ def read_marker(committed: Committed | None) -> Marker | None:
             )
     except (ValueError, LookupError, TypeError):
         pass
-    message = (
-        f"the group named like the transactional id has an offset that is no marker of this sink "
+    raise _not_ours("group named like the transactional id", committed)
+
+
+def _not_ours(whose: str, committed: Committed) -> DeliveryError:
+    return DeliveryError(
+        f"the {whose} has an offset that is no marker of this sink "
         f"(offset {committed.offset}, metadata {committed.metadata!r}): choose another id"
     )
-    raise DeliveryError(message)
+
+
+def begun_group(transactional_id: str) -> str:
+    """Return the group that keeps what was begun."""
+    return transactional_id + BEGUN_SUFFIX
+
+
+def write_begun(begun: Begun, log_end: int) -> OffsetToCommit:
+    """Return what to keep; ``log_end`` is that of ``marker_place``."""
+    metadata = {
+        BEGUN: BEGUN_VERSION,
+        "query": begun.query_id,
+        "batch": begun.batch_id,
+        "at": begun.at_ms,
+    }
+    return OffsetToCommit(log_end, json.dumps(metadata, ensure_ascii=False))
+
+
+def read_begun(committed: Committed | None) -> Begun | None:
+    """Return what was kept, None for nothing. Raises DeliveryError for what is not ours."""
+    if committed is None:
+        return None
+    try:
+        metadata = json.loads(committed.metadata)
+        if metadata[BEGUN] == BEGUN_VERSION:
+            return Begun(str(metadata["query"]), int(metadata["batch"]), int(metadata["at"]))
+    except (ValueError, LookupError, TypeError):
+        pass
+    raise _not_ours(f"group named like the transactional id and {BEGUN_SUFFIX!r}", committed)
 
 
 def decide(
     found: Marker | None,
     wanted: Marker,
-    rules: Rules | None = None,
+    rules: Rules = Rules(),  # noqa: B008 - a value
     *,
-    missing_is_new: bool = False,
+    begun: Begun | None = None,
+    now_ms: int = 0,
 ) -> Step:
     """Return what to do with ``wanted`` when ``found`` was committed last.
 
-    ``rules`` None: those of a stream, with ``missing_is_new``.
-    Raises DeliveryError where neither step would be exactly once; the text says the way out.
+    ``begun`` is what was begun last, at a time of the clock that says ``now_ms``; it counts where
+    no marker is found. Raises DeliveryError where neither step would be exactly once; the text says
+    the way out.
     """
-    rules = rules or Rules(missing_is_new=missing_is_new)
+    if found is None and begun is not None and begun.query_id == wanted.query_id:
+        if begun.batch_id == wanted.batch_id:
+            return _judge_begun(begun, wanted, rules, now_ms)
+        return _judge_later(begun, "was begun", wanted, rules)
     if found is None or found.query_id != wanted.query_id:
-        _require_new(found, wanted, rules)
-        return Step.WRITE
+        return _judge_unknown(found or begun, wanted, rules)
     if found.topic != wanted.topic:
         message = (
             f"{wanted} goes to topic {wanted.topic or 'of its rows'}, but its transactional id "
@@ -137,41 +198,64 @@ def decide(
             "own transactional.id"
         )
         raise DeliveryError(message)
-    if found.batch_id > wanted.batch_id:
+    if found.batch_id == wanted.batch_id:
+        return _judge_again(found, wanted, rules)
+    return _judge_later(found, "was committed", wanted, rules)
+
+
+def _judge_later(last: Marker | Begun, what: str, wanted: Marker, rules: Rules) -> Step:
+    """Return what to do when the last batch is another one of the same query."""
+    if last.batch_id > wanted.batch_id:
         message = (
-            f"{wanted} comes after batch {found.batch_id} was committed: the checkpoint is older "
+            f"{wanted} comes after batch {last.batch_id} {what}: the checkpoint is older "
             "than the topic. Writing it again would double rows, leaving it out might lose some. "
             "To write again from here all the same, give another transactional.id, with "
             "onMissingMarker=write at the first start"
         )
         raise DeliveryError(message)
-    if found.batch_id == wanted.batch_id:
-        return _judge_again(found, wanted, rules)
-    is_gap = found.batch_id + 1 < wanted.batch_id
-    if is_gap and not (rules.are_gaps_legal or rules.missing_is_new):
-        message = (
-            f"cannot tell whether {wanted} was written before: the last one committed is batch "
-            f"{found.batch_id}, and those in between were delivered in another way (at least once, "
-            "or by another transactional.id). If this one was not written, start once with the "
-            "option onMissingMarker=write"
-        )
-        raise DeliveryError(message)
-    return Step.WRITE
+    if last.batch_id + 1 == wanted.batch_id or rules.are_gaps_legal:
+        return Step.WRITE
+    why = (
+        f"the last one that {what} is batch {last.batch_id}, and those in between were delivered "
+        "in another way (at least once, or by another transactional.id)"
+    )
+    return _doubted(wanted, why, rules)
 
 
-def _require_new(found: Marker | None, wanted: Marker, rules: Rules) -> None:
-    """Raise DeliveryError unless a batch without a marker was surely never written."""
-    may_have_expired = rules.age_ms is not None and rules.age_ms > EXPIRY_MS
-    is_first = wanted.batch_id == 0 or (found is None and rules.are_gaps_legal)
-    if rules.missing_is_new or (is_first and not may_have_expired):
-        return
+def _judge_begun(begun: Begun, wanted: Marker, rules: Rules, now_ms: int) -> Step:
+    """Return what to do with a batch that was begun, and of which there is no marker."""
+    age_ms = abs(now_ms - begun.at_ms)  # a clock that was set back proves nothing
+    if age_ms < KEPT_MS:
+        return Step.WRITE
+    why = (
+        f"it was begun {duration_text(age_ms // 60_000 * 60_000)} ago, and the query ended before "
+        "Spark noted whether it was done. Its marker, if there was one, has expired since "
+        "(brokers keep offsets for offsets.retention.minutes, 7 days)"
+    )
+    return _doubted(wanted, why, rules)
+
+
+def _judge_unknown(found: Marker | Begun | None, wanted: Marker, rules: Rules) -> Step:
+    """Return what to do with a batch of a query of which nothing is noted."""
+    if wanted.batch_id == 0 or (found is None and rules.are_gaps_legal):
+        return Step.WRITE
     there = "there is none" if found is None else f"there is {found}"
+    why = (
+        f"its transactional id has no marker of this query ({there}). Either the query wrote "
+        "without delivery=exactly-once until now, or with another transactional.id or topic, or "
+        "the topic was made anew"
+    )
+    return _doubted(wanted, why, rules)
+
+
+def _doubted(wanted: Marker, why: str, rules: Rules) -> Step:
+    """Return what the user said is right. Raises DeliveryError where nobody did."""
+    if rules.missing is not None:
+        return rules.missing
     message = (
-        f"cannot tell whether {wanted} was written before: its transactional id has no marker "
-        f"of this query ({there}). Either the query wrote without delivery=exactly-once until "
-        "now, or with another transactional.id or topic, or the topic was made anew, or the marker "
-        "has expired (brokers keep offsets for offsets.retention.minutes, 7 days). If the batch "
-        "was not written, start once with the option onMissingMarker=write"
+        f"cannot tell whether {wanted} was written before: {why}. Look into the topic, and start "
+        "once with the option onMissingMarker=write if the batch was not written, or =skip if it "
+        "was"
     )
     raise DeliveryError(message)
 

@@ -37,7 +37,6 @@ ON_MISSING_MARKER = "onMissingMarker"
 ON_CHANGED_BATCH = "onChangedBatch"
 APP_ID = "txnAppId"
 VERSION = "txnVersion"
-PLANNED_AT = "txnPlannedAt"
 IGNORE_TIMESTAMP = "ignoreTimestamp"
 CHECKPOINT = "checkpointLocation"
 ID_PREFIX = "ottla-spark-"
@@ -54,7 +53,6 @@ OPTIONS = (
     ON_CHANGED_BATCH,
     APP_ID,
     VERSION,
-    PLANNED_AT,
     IGNORE_TIMESTAMP,
 )
 SPARKS_OWN = (CHECKPOINT, "queryName", INCLUDE_HEADERS)
@@ -91,6 +89,8 @@ MAX_BYTES_DEFAULT = 16 << 20
 MAX_BYTES_LIMIT = 1 << 30
 """A task's answer is one value of a column, and has to be an array of the JVM's."""
 
+STEPS: dict[str, Step | None] = {"fail": None, "skip": Step.SKIP, "write": Step.WRITE}
+
 
 class Delivery(Enum):
     """What a failure in the middle may do to the rows in the topic."""
@@ -112,14 +112,12 @@ class SinkOptions:
     """None: chosen by the size of the batch."""
     message_bytes_max: int
     """The most that the messages of all tasks of one batch may hold; more goes to files."""
-    missing_is_new: bool
-    """What ``marker.decide`` is to think of a batch without a marker."""
+    missing: Step | None = None
+    """What to do with a batch that may be there, as far as markers tell."""
     changed: Step | None = None
     """What it is to do with a batch that is there with other rows."""
     by_hand: BatchOf | None = None
     """The batch that the options themselves name."""
-    planned_at_ms: int | None = None
-    """When that batch was planned; None: not known."""
     checkpoint: str | None = None
     """Where a streaming query has its checkpoint, if it told."""
     staging_location: str | None = None
@@ -150,7 +148,6 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
             LOCATION,
             APP_ID,
             VERSION,
-            PLANNED_AT,
         )
         for name in names:
             if name.lower() in values:
@@ -166,12 +163,9 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         transactional_id=transactional_id,
         transaction_timeout_ms=_duration(values, TRANSACTION_TIMEOUT),
         message_bytes_max=_size(values, MAX_BYTES, MAX_BYTES_DEFAULT, MAX_BYTES_LIMIT),
-        missing_is_new=_word(values, ON_MISSING_MARKER, {"fail": False, "write": True}),
-        changed=_word(
-            values, ON_CHANGED_BATCH, {"fail": None, "skip": Step.SKIP, "write": Step.WRITE}
-        ),
+        missing=_word(values, ON_MISSING_MARKER, STEPS),
+        changed=_word(values, ON_CHANGED_BATCH, STEPS),
         by_hand=_by_hand(values),
-        planned_at_ms=_planned_at(values),
         checkpoint=values.get(CHECKPOINT.lower()),
         staging_location=_location(values),
     )
@@ -199,19 +193,6 @@ def _by_hand(values: Mapping[str, str]) -> BatchOf | None:
         message = f"option {VERSION} is a whole number from 0 on, not {version!r}"
         raise OptionError(message)
     return BatchOf(app_id, int(version))
-
-
-def _planned_at(values: Mapping[str, str]) -> int | None:
-    text = values.get(PLANNED_AT.lower())
-    if text is None:
-        return None
-    if APP_ID.lower() not in values:
-        message = f"option {PLANNED_AT} has a meaning with {APP_ID} and {VERSION} only"
-        raise OptionError(message)
-    if not (text.strip().isascii() and text.strip().isdigit()):
-        message = f"option {PLANNED_AT} is a time in milliseconds since 1970, not {text!r}"
-        raise OptionError(message)
-    return int(text)
 
 
 def _refuse_unknown(values: Mapping[str, str]) -> None:

@@ -8,37 +8,50 @@ makes it exactly once; each of them may be the last before the process is killed
                             be a guess.)
     3  Produce              every batch, numbered by this epoch
     4  TxnOffsetCommit      the marker, in the same transaction
-    5  EndTxn               rows and marker are there, or neither
+    5  OffsetCommit         which batch was begun, outside of it and for ever: markers expire
+    6  EndTxn               rows and marker are there, or neither
 
-Killed before 5: the batch comes again, step 1 aborts it, it is written. Killed after: it comes
-again, step 2 finds the marker. Open for longer than its timeout, the coordinator aborts it, and it
-is sent again from step 1 on. Knows no Arrow. Source: KIP-98, KIP-447; docs/adr.
+Killed before 6: the batch comes again, step 1 aborts it, it is written. Killed after: it comes
+again, step 2 finds the marker. Where there is none, step 2 reads what step 5 noted: another batch,
+or a time at which the marker, if there was one, has not expired. Open for longer than its timeout,
+the coordinator aborts it, and it is sent again from step 1 on. Knows no Arrow.
+Source: KIP-98, KIP-447; docs/adr.
 """
 
+import logging
 from dataclasses import replace
 from typing import NamedTuple
 
 from ottla.client.blocking.cluster import BlockingClient
 from ottla.client.blocking.coordinators import BlockingCoordinators
 from ottla.client.blocking.producer import BlockingProducer
+from ottla.client.wire.coordination import KEPT_LAST
 from ottla.client.wire.errors import ConnectionFailed
 from ottla.client.wire.sending import NO_IDENTITY
 from ottla.config.human import duration_text, size_text
+from ottla.env.clock import Clock, SystemClock
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark.writing.identity import Step
 from ottla.spark.writing.marker import (
+    FOR_EVER_MS,
+    Begun,
     DeliveryError,
     Marker,
     Rules,
+    begun_group,
     decide,
     marker_place,
+    read_begun,
     read_marker,
+    write_begun,
     write_marker,
 )
 from ottla.spark.writing.outgoing import Outgoing
 from ottla.spark.writing.sink_options import TRANSACTION_TIMEOUT, TRANSACTIONAL_ID, SinkOptions
 from ottla.spark.writing.staging_place import StagingError
+
+LOG = logging.getLogger("ottla.spark")
 
 FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 OVER = (
@@ -48,6 +61,12 @@ OVER = (
     ErrorCode.TRANSACTION_ABORTABLE,
 )
 """What a producer hears whose transaction was aborted."""
+CANNOT_KEEP = (
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.UNSUPPORTED_VERSION,
+)
+"""Why what was begun cannot be kept: a missing right, or a cluster that keeps nothing for ever."""
 ABORT_TIMEOUT_MS = 5_000
 """Time for aborting a transaction after a failure; the next run would abort it anyway."""
 TRIES = 3
@@ -90,6 +109,8 @@ def deliver(
     marker: Marker | None,
     outgoing: Outgoing,
     rules: Rules = Rules(),  # noqa: B008 - a value
+    *,
+    clock: Clock | None = None,
 ) -> Delivered:
     """Write ``outgoing`` and ``marker`` in one transaction, or find that they are there. Blocks.
 
@@ -100,15 +121,15 @@ def deliver(
     # The tasks were there a moment ago.
     with BlockingClient(replace(options.client, awaits_cluster=True)) as client:
         delivery = _Delivery(client, options, transactional_id, marker, outgoing)
+        wall = clock or SystemClock()
         found = None
         for number in range(TRIES):
+            at_ms = wall.wall_ms()
             delivery.begin(number)
             if marker is not None:
-                found = delivery.marker_there()
-                if number and found == marker:  # the last try's, whose end we did not hear
-                    return Delivered(Step.WRITE, None)
-                if decide(found, marker, rules) is Step.SKIP:
-                    return Delivered(Step.SKIP, found)
+                found, step = delivery.judged(marker, rules, at_ms, number)
+                if step is not None:
+                    return Delivered(step, found)
             elif outgoing.is_empty:
                 break
             try:
@@ -142,6 +163,10 @@ class _Delivery:
         self._coordinators = BlockingCoordinators(client)
         self._producer = NO_IDENTITY
         self._timeout_ms = 0
+        self._begun: Begun | None = None
+        self._is_begun_needed = False
+        """Whether nothing is to be written unless that is noted."""
+        self._is_first_of_run = True
         self._began_at: float | None = None
         """When the transaction was opened, or a little earlier; None: it is not."""
         self._ends = False
@@ -166,22 +191,55 @@ class _Delivery:
             else:
                 return
 
-    def marker_there(self) -> Marker | None:
-        """Return what was committed last (step 2)."""
-        assert self._marker is not None, "only then is there one to be read"
-        place = marker_place(self._marker.topic)
-        return read_marker(self._coordinators.committed(self._id, [place]).get(place))
+    def judged(
+        self, marker: Marker, rules: Rules, at_ms: int, number: int
+    ) -> tuple[Marker | None, Step | None]:
+        """Return the marker that is there (step 2), and how the batch was delivered already.
+
+        None: it is to be written. ``at_ms``: a time before step 1. Raises as ``decide`` does.
+        """
+        place = marker_place(marker.topic)
+        found = read_marker(self._coordinators.committed(self._id, [place]).get(place))
+        if number and found == marker:  # the last try's, whose end we did not hear
+            return None, Step.WRITE
+        begun = None if found else self._begun_there(marker, rules)
+        if decide(found, marker, rules, begun=begun, now_ms=at_ms) is Step.SKIP:
+            if found is not None and found[:2] == marker[:2]:
+                return found, Step.SKIP
+            self._outgoing = Outgoing([])  # somebody says so; the next batch finds a marker
+        self._begun = Begun(marker.query_id, marker.batch_id, at_ms)
+        self._is_begun_needed = found is None and rules.missing is None
+        self._is_first_of_run = found is None or found.run_id != marker.run_id
+        return found, None
+
+    def _begun_there(self, marker: Marker, rules: Rules) -> Begun | None:
+        """Return what was begun last, for where there is no marker (step 2).
+
+        Where that cannot be read and ``rules`` say what to do then, it may have been this batch.
+        """
+        place = marker_place(marker.topic)
+        group = begun_group(self._id)
+        try:
+            return read_begun(self._coordinators.committed(group, [place]).get(place))
+        except KafkaError as error:
+            if error.code not in CANNOT_KEEP:
+                raise
+            if rules.missing is None:
+                raise self._cannot_keep(error) from error
+            return Begun(marker.query_id, marker.batch_id, 0)
 
     def run(self) -> None:
-        """Write everything (steps 3 to 5). Leaves no transaction open when it raises."""
+        """Write everything (steps 3 to 6). Leaves no transaction open when it raises."""
         partitions = self._outgoing.partitions
         self._began_at = self._client.clock.monotonic()
         try:
             self._send(partitions)
             if self._marker is not None:
                 place = marker_place(self._marker.topic)
-                offset = {place: write_marker(self._marker, self._log_end(place))}
+                log_end = self._log_end(place)
+                offset = {place: write_marker(self._marker, log_end)}
                 self._coordinators.commit_offsets(self._producer, self._id, offset)
+                self._keep_begun(place, log_end)
         except OttlaError as error:
             fenced = None if self.has_timed_out(error) else self._abort()
             if fenced is not None and isinstance(error, StagingError):
@@ -244,6 +302,28 @@ class _Delivery:
                 sender.flush()
             finally:
                 self._note(sum(each.size_bytes for each in sender.written.values()))
+
+    def _keep_begun(self, place: TopicPartition, log_end: int) -> None:
+        assert self._begun is not None, "the marker says which batch it is"
+        group = begun_group(self._id)
+        try:
+            kept = {place: write_begun(self._begun, log_end)}
+            self._coordinators.keep(group, kept, FOR_EVER_MS)
+        except KafkaError as error:
+            if error.code not in CANNOT_KEEP:
+                raise
+            if self._is_begun_needed:
+                raise self._cannot_keep(error) from error
+            if self._is_first_of_run:
+                LOG.warning("%s", self._cannot_keep(error))
+
+    def _cannot_keep(self, error: KafkaError) -> DeliveryError:
+        return DeliveryError(
+            f"the cluster does not keep in the group {begun_group(self._id)} which batch was begun "
+            f"({error}): it needs the right to Read that group, and OffsetCommit v{KEPT_LAST}. "
+            f"Markers of {self._id} expire, and a batch without one may have been written before. "
+            "If this one was not, start with the option onMissingMarker=write"
+        )
 
     def _note(self, sent_bytes: int) -> None:
         assert self._began_at is not None, "it is open"

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 
 from ottla.errors import OttlaError
 from ottla.spark.option_table import BOOTSTRAP
-from ottla.spark.writing.planned import planned
 from ottla.spark.writing.sink_options import (
     APP_ID,
     DELIVERY,
-    PLANNED_AT,
     TOPIC,
     VERSION,
     Delivery,
@@ -31,9 +29,6 @@ CASTS = {
     "timestamp": "timestamp",
 }
 """The columns that are written, and the types in which frames agree."""
-QUERY_ID = "sql.streaming.queryId"
-BATCH_ID = "streaming.sql.batchId"
-"""What Spark sets in the thread that a query's function runs in."""
 
 
 class BatchError(OttlaError, ValueError):
@@ -70,9 +65,6 @@ def write_batch(
         APP_ID: name,
         VERSION: str(batch_id),
     }
-    at_ms = _planned_at_ms(frame.sparkSession, batch_id)
-    if at_ms is not None:
-        given.setdefault(PLANNED_AT, str(at_ms))
     if topic is not None:
         if isinstance(rows, Mapping):
             message = "frames by topic say the topics: leave out topic="
@@ -101,31 +93,6 @@ def _together(frames: "Mapping[str, DataFrame]") -> "DataFrame":
     for each in others:
         first = first.unionByName(each, allowMissingColumns=True)
     return first
-
-
-def _planned_at_ms(spark: "SparkSession", batch_id: int) -> int | None:
-    """Return when the micro-batch of this thread's query was planned; None: nobody says.
-
-    A batch that was planned long ago and has no marker may have lost it. Known in the function's
-    own thread of a classic session, with a checkpoint on a file system of this machine.
-    """
-    java_session = getattr(spark, "_jsparkSession", None)
-    if java_session is None:
-        return None
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-
-    context, java = spark.sparkContext, spark._jvm  # noqa: SLF001
-    query_id = context.getLocalProperty(QUERY_ID)
-    if java is None or not query_id or context.getLocalProperty(BATCH_ID) != str(batch_id):
-        return None
-    try:
-        active = java_session.sharedState().activeStreamingQueries()
-        query = active.get(java.java.util.UUID.fromString(query_id))
-        checkpoint = None if query is None else str(query.resolvedCheckpointRoot())
-    except Py4JError:  # another Spark, or one that lets nobody ask
-        return None
-    plan = planned(checkpoint, batch_id)
-    return None if plan is None else plan.at_ms
 
 
 def _make_active(spark: "SparkSession") -> None:

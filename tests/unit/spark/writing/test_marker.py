@@ -7,13 +7,16 @@ import pytest
 from ottla.client.wire.coordination import Committed
 from ottla.spark.writing.identity import Content, Step
 from ottla.spark.writing.marker import (
-    EXPIRY_MS,
+    KEPT_MS,
+    Begun,
     DeliveryError,
     Marker,
     Rules,
     decide,
     marker_place,
+    read_begun,
     read_marker,
+    write_begun,
     write_marker,
 )
 
@@ -95,9 +98,9 @@ def test_a_batch_is_written_unless_it_is_there(found, wanted, step, rules):
 
 def test_a_gap_is_an_error_for_a_stream_and_legal_in_foreach_batch():
     """A stream wrote the ones in between in another way, and perhaps this one, too."""
-    with pytest.raises(DeliveryError, match="last one committed is batch 3"):
+    with pytest.raises(DeliveryError, match="last one that was committed is batch 3"):
         decide(batch(3), again(7), STREAM)
-    assert decide(batch(3), again(7), Rules(missing_is_new=True)) is Step.WRITE
+    assert decide(batch(3), again(7), Rules(missing=Step.WRITE)) is Step.WRITE
     assert decide(batch(3), again(7), FOREACH) is Step.WRITE
     assert decide(None, batch(7), FOREACH) is Step.WRITE
 
@@ -148,7 +151,7 @@ def test_a_new_query_takes_the_id_over():
 def test_a_later_batch_without_a_marker_is_not_guessed_about(found):
     with pytest.raises(DeliveryError, match="onMissingMarker=write"):
         decide(found, batch(7), STREAM)
-    assert decide(found, batch(7), Rules(missing_is_new=True)) is Step.WRITE
+    assert decide(found, batch(7), Rules(missing=Step.WRITE)) is Step.WRITE
 
 
 def test_in_foreach_batch_the_marker_of_another_query_hides_ones_own():
@@ -157,16 +160,75 @@ def test_in_foreach_batch_the_marker_of_another_query_hides_ones_own():
         decide(batch(2, "other"), batch(7), FOREACH)
 
 
+def begun(number, query="q", at_ms=0):
+    return Begun(query, number, at_ms)
+
+
+def test_what_was_begun_is_read_as_it_was_written():
+    for each in (Begun("query", 7, 1_700_000_000_000), Begun("é", 0, 0)):
+        offset, metadata = write_begun(each, 1234)
+        assert offset == 1234  # the log's end: no lag
+        assert read_begun(Committed(offset, -1, metadata)) == each
+        with pytest.raises(DeliveryError, match="choose another id"):
+            read_marker(Committed(offset, -1, metadata))
+    assert read_begun(None) is None
+
+
+@pytest.mark.parametrize(
+    "metadata", ["", "[1]", "7", "{}", '{"ottla-begun": 2}', write_marker(batch(1), 0).metadata]
+)
+def test_what_somebody_else_keeps_is_no_beginning(metadata):
+    with pytest.raises(DeliveryError, match="choose another id"):
+        read_begun(Committed(7, -1, metadata))
+
+
 @pytest.mark.parametrize("rules", [STREAM, FOREACH])
-def test_a_first_batch_whose_marker_may_have_expired_is_not_written_again(rules):
-    old = rules._replace(age_ms=EXPIRY_MS + 1)
-    with pytest.raises(DeliveryError, match="the marker has expired"):
-        decide(None, batch(0), old)
-    assert decide(None, batch(0), old._replace(missing_is_new=True)) is Step.WRITE
-    assert decide(None, batch(0), rules._replace(age_ms=EXPIRY_MS)) is Step.WRITE
+@pytest.mark.parametrize("number", [0, 7])
+def test_a_batch_begun_before_markers_expired_is_not_written_again(rules, number):
+    """Killed after its commit, and idle for longer than brokers keep offsets."""
+    for now_ms in (KEPT_MS, -KEPT_MS):  # a clock that was set back proves nothing
+        with pytest.raises(DeliveryError, match=r"begun 20h ago.*has expired.*=write.*=skip"):
+            decide(None, batch(number), rules, begun=begun(number), now_ms=now_ms)
+        for step in Step:
+            told = rules._replace(missing=step)
+            assert decide(None, batch(number), told, begun=begun(number), now_ms=now_ms) is step
 
 
-@pytest.mark.parametrize("rules", [STREAM, FOREACH, Rules(missing_is_new=True)])
+@pytest.mark.parametrize("rules", [STREAM, FOREACH])
+def test_a_batch_begun_a_moment_ago_without_a_marker_was_not_committed(rules):
+    for now_ms in (0, KEPT_MS - 1):
+        assert decide(None, batch(7), rules, begun=begun(7), now_ms=now_ms) is Step.WRITE
+
+
+@pytest.mark.parametrize("rules", [STREAM, FOREACH])
+def test_the_next_batch_after_a_long_rest_is_written(rules):
+    """The marker of the one before has expired; that this one was never begun is known."""
+    assert decide(None, batch(8), rules, begun=begun(7), now_ms=9 * KEPT_MS) is Step.WRITE
+
+
+def test_gaps_and_old_checkpoints_are_seen_without_a_marker_too():
+    with pytest.raises(DeliveryError, match="last one that was begun is batch 3"):
+        decide(None, batch(7), STREAM, begun=begun(3))
+    assert decide(None, batch(7), FOREACH, begun=begun(3)) is Step.WRITE
+    for rules in (STREAM, FOREACH, Rules(missing=Step.WRITE)):
+        with pytest.raises(DeliveryError, match="after batch 8 was begun: the checkpoint is older"):
+            decide(None, batch(7), rules, begun=begun(8))
+
+
+def test_what_another_query_began_hides_ones_own():
+    assert decide(None, batch(0), STREAM, begun=begun(7, "other")) is Step.WRITE
+    for rules in (STREAM, FOREACH):
+        with pytest.raises(DeliveryError, match="there is batch 2 of query other"):
+            decide(None, batch(7), rules, begun=begun(2, "other"))
+
+
+@pytest.mark.parametrize("rules", [STREAM, FOREACH])
+def test_a_marker_counts_more_than_what_was_begun(rules):
+    """The transaction of batch 7 was aborted: its beginning is there, and the marker before."""
+    assert decide(batch(6), batch(7), rules, begun=begun(7), now_ms=9 * KEPT_MS) is Step.WRITE
+
+
+@pytest.mark.parametrize("rules", [STREAM, FOREACH, Rules(missing=Step.WRITE)])
 def test_a_checkpoint_older_than_the_topic_is_refused(rules):
     with pytest.raises(DeliveryError, match="checkpoint is older"):
         decide(batch(8), again(7), rules)

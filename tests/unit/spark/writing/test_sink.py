@@ -1,10 +1,8 @@
 """What the sink says on the driver, before any task: options and columns, without a session."""
 
-import json
 import os
 import pickle
 import sys
-import time
 
 import pytest
 
@@ -12,13 +10,12 @@ pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
 
 from pyspark.sql import types
 
-from ottla.env.clock import SystemClock
 from ottla.ids import TopicPartition
 from ottla.spark.connection import OptionError
 from ottla.spark.planning.source import OttlaDataSource
 from ottla.spark.writing import delivery
 from ottla.spark.writing.identity import BatchOf, Content, Step
-from ottla.spark.writing.marker import EXPIRY_MS, DeliveryError, Marker, Rules
+from ottla.spark.writing.marker import DeliveryError, Marker, Rules
 from ottla.spark.writing.messages import Staged, Wrote
 from ottla.spark.writing.planned import planned
 from ottla.spark.writing.sink import (
@@ -91,7 +88,7 @@ def test_the_defaults():
     assert (options.transactional_id, options.transaction_timeout_ms) == (None, None)
     assert options.message_bytes_max == 16 << 20
     assert options.staging_location is None
-    assert not options.missing_is_new
+    assert options.missing is None
 
 
 def test_every_option_is_understood():
@@ -116,7 +113,7 @@ def test_every_option_is_understood():
     assert (options.transactional_id, options.transaction_timeout_ms) == ("x", 90_000)
     assert options.message_bytes_max == 64 << 20
     assert options.staging_location == "s3://bucket/staging"
-    assert options.missing_is_new
+    assert options.missing is Step.WRITE
 
 
 @pytest.mark.parametrize(
@@ -137,7 +134,7 @@ def test_every_option_is_understood():
             {"delivery": "exactly-once", "staginglocation": "data/staging"},
             "option stagingLocation is an absolute path or a URI",
         ),
-        ({"onmissingmarker": "shrug"}, "option onMissingMarker is fail or write"),
+        ({"onmissingmarker": "shrug"}, "option onMissingMarker is fail or skip or write"),
         ({"transactional.id": "x"}, "option transactional.id needs delivery=exactly-once"),
         (
             {"delivery": "exactly-once", "kafka.transaction.timeout.ms": "soon"},
@@ -294,36 +291,9 @@ def test_a_batch_is_named_by_hand_as_deltas_are(delivered):
     assert delivered == [("ottla-spark-orders", marker, [], rules), ("x", marker, [], rules)]
 
 
-def test_a_batch_named_by_hand_may_say_when_it_was_planned(delivered):
-    """Planned long ago and without a marker, it may be there: the marker expires."""
-    options = parse_sink_options(BY_HAND | {"txnPlannedAt": "1000"})
-    commit(options, [staged(options.by_hand)])
-    assert delivered[0][3].age_ms > EXPIRY_MS
-
-
-@pytest.mark.parametrize(
-    ("given", "is_told"),
-    [
-        ({}, True),
-        ({"txnVersion": "0"}, False),
-        ({"onMissingMarker": "write"}, False),
-        ({"txnPlannedAt": str(SystemClock().wall_ms())}, False),
-    ],
-)
-def test_a_batch_whose_marker_may_have_expired_is_told_of(monkeypatch, caplog, given, is_told):
-    found_none = Delivered(Step.WRITE, None)
-    monkeypatch.setattr(delivery, "deliver", lambda *_: found_none)
-    options = parse_sink_options(BY_HAND | given)
-    commit(options, [staged(options.by_hand)])
-    assert ("is there twice now" in caplog.text) is is_told
-
-
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"txnPlannedAt": "1"}, "option txnPlannedAt"),
-        ({"txnPlannedAt": "1", "delivery": "exactly-once"}, "txnAppId and txnVersion only"),
-        (BY_HAND | {"txnPlannedAt": "now"}, "milliseconds since 1970, not 'now'"),
         ({"ignoreTimestamp": "maybe"}, "option ignoreTimestamp is false or true"),
         ({"txnAppId": "a"}, "are given together"),
         ({"txnVersion": "1"}, "are given together"),
@@ -345,38 +315,29 @@ def test_a_name_by_hand_is_for_neither_at_least_once_nor_streams():
         OttlaDataSource(BY_HAND).streamWriter(schema("value string"), overwrite=False)
 
 
-def plan(tmp_path, age_ms, text="1"):
-    now_ms = int(time.time() * 1000)
+def plan(tmp_path, text):
     (tmp_path / "offsets").mkdir(exist_ok=True)
-    line = json.dumps({"batchTimestampMs": now_ms - age_ms})
-    (tmp_path / "offsets" / "3").write_text(f'v1\n{line}\n{{"t": {{"0": {text}}}}}')
+    (tmp_path / "offsets" / "3").write_text(f'v1\n{{"batchTimestampMs": 1}}\n{{"t": {text}}}')
     return parse_sink_options(EXACTLY | {"checkpointlocation": f"file://{tmp_path}"})
 
 
 def test_a_streams_batch_is_known_by_its_plan_too(delivered, tmp_path):
     for text in ("1", "1", "2"):
-        options = plan(tmp_path, 5_000, text)
+        options = plan(tmp_path, text)
         os.utime(tmp_path / "offsets" / "3")
         commit(options, [staged(Q3)], 3)
     (one, other, third) = [each[1].plan for each in delivered]
     assert len(one) == 16
-    assert other != third
-    assert 5_000 <= delivered[0][3].age_ms < 60_000
+    assert one == other != third
 
 
-def test_a_batch_planned_long_ago_tells_its_age(delivered, tmp_path):
-    commit(plan(tmp_path, EXPIRY_MS + 1), [staged(Q3)], 3)
-    assert delivered[0][3].age_ms > EXPIRY_MS
-
-
-@pytest.mark.parametrize("text", ["", "v1", "v1\n{", "v1\n[]", 'v1\n{"batchTimestampMs": "x"}'])
-def test_a_plan_that_says_no_time_is_a_plan(tmp_path, text):
-    (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets" / "0").write_text(text)
-    assert planned(str(tmp_path), 0).at_ms is None
+def test_a_plan_that_nobody_sees_is_not_known(tmp_path):
+    plan(tmp_path, "1")
+    assert planned(str(tmp_path), 3) == planned(f"file:{tmp_path}", 3)
     assert planned(str(tmp_path), 1) is None
-    assert planned("s3://bucket/checkpoint", 0) is None
-    assert planned(None, 0) is None
+    assert planned("s3://bucket/checkpoint", 3) is None
+    assert planned("relative", 3) is None
+    assert planned(None, 3) is None
 
 
 @pytest.mark.parametrize(
@@ -395,10 +356,12 @@ def test_tasks_of_another_batch_are_refused(delivered, tasks):
     assert delivered == []
 
 
-def test_what_to_do_with_a_changed_batch_can_be_said(delivered):
+def test_what_to_do_with_a_batch_in_doubt_can_be_said(delivered):
     for word, step in (("fail", None), ("skip", Step.SKIP), ("write", Step.WRITE)):
         commit(parse_sink_options(EXACTLY | {"onchangedbatch": word}), [staged(Q3)], 3)
-        assert delivered[-1][3].changed is step
+        commit(parse_sink_options(EXACTLY | {"onmissingmarker": word}), [staged(Q3)], 3)
+        assert [each[3].changed for each in delivered[-2:]] == [step, None]
+        assert [each[3].missing for each in delivered[-2:]] == [None, step]
 
 
 @pytest.fixture
