@@ -22,7 +22,8 @@ LOG = logging.getLogger("ottla.spark")
 FOR_A_PERSON = re.compile(
     r"\b(?:OptionError|ColumnError|RowError|DeliveryError|MalformedValue|"
     r"TopicRecreated|DataAgedOut|LogRewound|PartitionGone|"
-    r"[A-Z]+_AUTHORIZATION_FAILED|SASL_AUTHENTICATION_FAILED)\b"
+    r"[A-Z]+_AUTHORIZATION_FAILED|SASL_AUTHENTICATION_FAILED|"
+    r"STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY)\b"  # see docs/spark.md, Streams
 )
 KILLED = re.compile(
     r"EOFException|crashed|exited unexpectedly|Broken pipe|Connection reset|"

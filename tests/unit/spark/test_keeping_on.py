@@ -58,6 +58,7 @@ def test_an_accident_is_followed_by_another_start():
         "ottla.spark.loss.TopicRecreated: t-0: the topic was deleted",
         "ottla.spark.writing.marker.DeliveryError: batch 3",
         "ottla.errors.KafkaError: TOPIC_AUTHORIZATION_FAILED (29)",
+        "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY: offsets should be empty on batch 0",
     ],
 )
 def test_what_a_person_has_to_judge_ends_it(text):
