@@ -4,6 +4,8 @@ Without Spark, on Ottla and (``--target kafka``) Apache Kafka. Two tasks stage t
 each; what is to happen happens before the driver begins, or when a part of the batch is in the log.
 """
 
+import os
+import subprocess
 import time
 import uuid
 
@@ -54,12 +56,15 @@ class Driver:
         staged = []
         for task in range(TASKS):
             writer = StagingWriter(self.stage_of.place, directory, str(task))
-            for index in range(BATCHES):
-                value = b"%d-%d-%d" % (number, task, index) + b"." * 2000
-                record = build_batch([Record(value=value)], transactional=True)
-                writer.write(TopicPartition(self.topic, index % 2), memoryview(record))
-            content = Content(BATCHES, 7 + number)
-            staged.append(Staged(batch, [], content, writer.finish()))
+            try:
+                for index in range(BATCHES):
+                    value = b"%d-%d-%d" % (number, task, index) + b"." * 2000
+                    record = build_batch([Record(value=value)], transactional=True)
+                    writer.write(TopicPartition(self.topic, index % 2), memoryview(record))
+                file = writer.finish()
+            finally:
+                writer.abandon()  # as a task does it
+            staged.append(Staged(batch, [], Content(BATCHES, 7 + number), file))
         return staged
 
     def deliver(self, staged):
@@ -275,6 +280,57 @@ def test_a_location_that_lets_nothing_be_removed_is_no_reason_to_fail(
     assert len(files()) == TASKS
     again = driver()
     again.deliver(again.stage(1))
+    assert files() == []
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A small file system of its own as the location; returns a function that mounts it anew."""
+    place = tmp_path / "staging"
+    place.mkdir()
+
+    def mount(options):
+        return subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "none", str(place)], capture_output=True
+        )
+
+    if os.name == "nt" or os.geteuid() or mount("size=64k").returncode:
+        pytest.skip("needs the right to mount")
+    yield lambda options: mount(f"remount,{options}").check_returncode()
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_fails_the_task_and_keeps_nothing(disk, driver, there, files, tmp_path):
+    first = driver()
+    first.deliver(first.stage(0))
+    occupied = tmp_path / "staging" / "occupied"
+    occupied.write_bytes(b"." * 50_000)
+    with pytest.raises(StagingError, match="No space left on device"):
+        driver().stage(1)
+    # The first task had room; the second has taken away what it could write.
+    left = [each for each in files() if each != occupied]
+    assert [each.name for each in left] == ["0.batches"]
+    assert there() == values_of(0)
+    occupied.unlink()
+    again = driver()
+    again.deliver(again.stage(1))
+    assert there() == values_of(0, 1)
+    assert files() == []
+
+
+def test_a_disk_that_can_only_be_read_delivers_what_is_there(disk, driver, there, files, caplog):
+    run = driver()
+    staged = run.stage(0)
+    disk("ro")
+    run.deliver(staged)
+    assert "what was staged for a batch that is done stays there" in caplog.text
+    with pytest.raises(StagingError, match="Read-only file system"):
+        driver().stage(1)
+    assert there() == values_of(0)
+    disk("rw")
+    again = driver()
+    again.deliver(again.stage(1))
+    assert there() == values_of(0, 1)
     assert files() == []
 
 

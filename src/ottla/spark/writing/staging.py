@@ -163,6 +163,7 @@ class StagingWriter:
         self._path = f"{directory}/{name}{SUFFIX}"
         self._host = host
         self._index = IndexBuilder()
+        self._is_finished = False  # a file that could not be closed is closed, and there
         self._file = self._location.create(self._path)
         self._location.write(self._file, MAGIC)
 
@@ -177,13 +178,14 @@ class StagingWriter:
         index, crc = self._index.finish()
         self._location.write(self._file, index)
         self._location.finish(self._file)
+        self._is_finished = True
         size_bytes = index_position + len(index)
         name = self._location.name
         return StagedFile(name, self._path, size_bytes, index_position, crc, self._host)
 
     def abandon(self) -> None:
         """Remove the file, if that can be done: the task has failed. Harmless when finished."""
-        if not self._file.closed:
+        if not self._is_finished:
             with suppress(StagingError):
                 self._location.finish(self._file)
             with suppress(StagingError):

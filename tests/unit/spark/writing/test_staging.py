@@ -164,6 +164,23 @@ def test_a_task_that_fails_takes_its_file_away(tmp_path):
     assert (tmp_path / file.path).exists()
 
 
+def test_a_file_that_cannot_be_closed_is_taken_away(tmp_path, monkeypatch):
+    """A full disk says so at the end only, and the file is closed all the same."""
+    finish = Location.finish
+
+    def full(self, file):
+        finish(self, file)
+        raise StagingError("No space left on device")
+
+    writer = StagingWriter(Place(str(tmp_path)), "owner/1-1-aa", "0")
+    with monkeypatch.context() as patch:
+        patch.setattr(Location, "finish", full)
+        with pytest.raises(StagingError):
+            writer.finish()
+    writer.abandon()
+    assert not [each for each in tmp_path.rglob("*") if each.is_file()]
+
+
 class Faulty(fs.FileSystemHandler):
     """A file system of which some calls fail; the others are those of this machine."""
 
