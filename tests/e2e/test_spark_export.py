@@ -207,16 +207,15 @@ def test_what_a_first_call_left_out_stays_out(export, topic, produce, tmp_path):
 def test_what_retention_takes_of_a_partition_that_was_empty_is_told(
     export, topic, produce, target, others
 ):
-    from tools.wire_client import WireClient
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
 
     produce(topic, [0] * others)  # partition 0 has something in the first call, or nothing has
     export(topic)
     produce(topic, [1] * 10)
-    with WireClient(target.bootstrap) as wire:
-        partitions = [{"partition_index": 1, "offset": 4}]
-        topics = [{"name": topic, "partitions": partitions}]
-        answer = wire.call("delete_records", 2, topics=topics, timeout_ms=10_000)
-        assert answer["topics"][0]["partitions"][0]["error_code"] == 0
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    for deleted in admin.delete_records([TopicPartition(topic, 1, 4)]).values():
+        assert deleted.result(timeout=30).low_watermark == 4
     with pytest.raises(Exception, match=f"{topic}-1: offsets .0, 4. are gone"):
         export(topic)
     assert export(topic, options={"failOnDataLoss": "false"}).rows == 6
