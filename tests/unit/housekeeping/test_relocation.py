@@ -14,6 +14,7 @@ from ottla.log.config import LogConfig
 from ottla.log.directories.manager import LogManager
 from ottla.log.files.checkpoints import read_offset_checkpoint
 from ottla.log.segment.full_files import FULL_SEGMENTS_OPEN_MAX
+from ottla.log.segment.time_index import TimeIndex
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
@@ -415,3 +416,21 @@ def _next(piece):
     from ottla.records.decode import decode_batches
 
     return list(decode_batches(piece, 1 << 26))[-1].header.next_offset
+
+
+async def test_a_time_index_whose_entries_the_disk_refused_is_not_copied(two, words, monkeypatch):
+    """The copy's was trusted though it ended too early: a look-up by time began too late."""
+    node = two(index_interval_bytes=100)
+    fill(node, words, 12)  # All of one timestamp.
+    write = TimeIndex.write
+
+    def refuse(index, *, sync=False):
+        if index.path.startswith("/a"):
+            raise OSError(errno.ENOSPC, "full")
+        write(index, sync=sync)
+
+    monkeypatch.setattr(TimeIndex, "write", refuse)
+    await moved(node, T0, "/b")
+    segment = node.partition().log.segments.active
+    assert segment.first_batch_reaching(1_700_000_000_000, 0).base_offset == 0
+    node.partition().log.check(are_indexes_sure=False)

@@ -6,7 +6,6 @@ copied anew. Between housekeeping.relocation and log.segment; log.manager puts t
 Source: Kafka's future replicas (KIP-113); reliability rules 3 and 18.
 """
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -33,7 +32,6 @@ from ottla.log.segment.transaction_index import TransactionIndex
 STEP_BYTES = 8 << 20
 """Copied before the loop is asked again: a cancelled copy ends that soon."""
 CHUNK_BYTES = 1 << 20
-_INDEXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
 Aborts = tuple[int, int]
 """Which transaction index it is: its number of entries and the last offset of the last one."""
@@ -65,8 +63,8 @@ class _Piece(NamedTuple):
     target: str
     position: int
     length: int
-    indexes: Sequence[str] = ()
-    """Suffixes of the segment's sparse indexes that are copied, too."""
+    has_indexes: bool = False
+    """Whether its sparse indexes are copied, too."""
     has_aborts: bool = False
     """Whether its transaction index is copied, too."""
 
@@ -93,7 +91,7 @@ class CopyStep:
 
     def run(self) -> None:
         """Copy, durably. Blocks. Raises SourceUnreadable, or OSError of the target's disk."""
-        source, path, position, length, indexes, has_aborts = self._piece
+        source, path, position, length, has_indexes, has_aborts = self._piece
         target = self._disk.open(path, create=True)
         try:
             if position == 0:
@@ -106,8 +104,9 @@ class CopyStep:
             sync(target)
         finally:
             target.close()
-        for suffix in indexes:
-            self._copy_index(suffix)
+        if has_indexes:
+            for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                self._copy_index(suffix)
         if has_aborts:
             self._copy_aborts()
 
@@ -137,7 +136,16 @@ class CopyStep:
         self.aborts = (target.count, target.last_offset)
 
     def _copy_index(self, suffix: str) -> None:
-        """Copy an index of a full segment. A cache: without it the copy's is made anew."""
+        """Copy a sparse index. A cache: without it the copy's is made anew.
+
+        Not where the file lacks what is in memory, for the disk refused it: nothing tells an index
+        that ends too early from a whole one.
+        """
+        path = self._piece.target.removesuffix(LOG_SUFFIX) + suffix
+        with suppress(FileNotFoundError):
+            self._disk.remove(path)  # Of an earlier try: the log has grown since.
+        if not self.segment.are_index_files_whole:
+            return
         try:
             with self._tenancy.inside():
                 file = self._disk.open_read_only(self.segment.path_of(suffix))
@@ -147,9 +155,8 @@ class CopyStep:
                 file.close()
         except (OSError, TenancyOver):
             return
-        target = self._disk.open(self._piece.target.removesuffix(LOG_SUFFIX) + suffix, create=True)
+        target = self._disk.open(path, create=True)
         try:
-            target.truncate(0)
             target.write_at(0, data)
             sync(target)
         finally:
@@ -237,8 +244,7 @@ class LogCopy:
             name = segment_file(segment.base_offset, LOG_SUFFIX)
             is_full = is_last and segment is not segments.active
             path = f"{self.directory}/{name}"
-            indexes = _INDEXES if is_full else ()
-            piece = _Piece(segment.file, path, position, length, indexes, has_aborts=is_full)
+            piece = _Piece(segment.file, path, position, length, is_full, has_aborts=is_full)
             if segment is not segments.active:
                 segments.note_read(segment)  # Else all would stay open, also if this is ended.
             return CopyStep(self._disk, self.log, segment, piece)
@@ -265,8 +271,8 @@ class LogCopy:
         for segment in log.segments:
             if segment is active or self._lacks_aborts(segment):
                 path = f"{self.directory}/{segment_file(segment.base_offset, LOG_SUFFIX)}"
-                end, indexes = segment.size_bytes, _INDEXES if segment is active else ()
-                piece = _Piece(segment.file, path, end, 0, indexes, has_aborts=True)
+                has_indexes = segment is active
+                piece = _Piece(segment.file, path, segment.size_bytes, 0, has_indexes, True)
                 step = CopyStep(disk, log, segment, piece)
                 step.run()
                 if step.aborts != _aborts_of(segment):
