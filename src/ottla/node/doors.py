@@ -51,10 +51,9 @@ logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from ottla.cluster.registrations import Registrations
-    from ottla.config.mapping_rules import MappingRules
     from ottla.handlers.authentication import Terms
     from ottla.handlers.authorization.making import Authorization
-    from ottla.node.tls import Certificates
+    from ottla.node.tls import CertificateNames, Certificates
     from ottla.replication.administration import ReplicaAdministration
 
 
@@ -305,7 +304,10 @@ def _opener(reception: Reception, served: ServedListener, logins: Logins | None)
                 name,
                 pattern,
             )
-        return partial(_open_by_certificate, reception, name, served.mapping_rules)
+        from ottla.node.tls import CertificateNames  # noqa: PLC0415 - only TLS needs it
+
+        names = CertificateNames(served.mapping_rules)
+        return partial(_open_by_certificate, reception, name, names)
     if not served.mechanisms:
         return partial(_open_to_all, reception, name)
     assert logins is not None, "there are logins when clients log in anywhere"
@@ -318,13 +320,12 @@ def _open_to_all(reception: Reception, listener: str, peer: Peer, entrance: Entr
 
 
 def _open_by_certificate(
-    reception: Reception, listener: str, rules: "MappingRules", peer: Peer, entrance: Entrance
+    reception: Reception, listener: str, names: "CertificateNames", peer: Peer, entrance: Entrance
 ) -> Dispatch:
     """Return the dispatch of the first frame: by then the client's certificate is known."""
-    from ottla.node.tls import principal_of  # noqa: PLC0415 - only TLS needs it
 
     def first(frame: memoryview) -> Answer | Pending[Answer | None] | None:
-        principal = principal_of(rules, entrance)
+        principal = names.principal_of(entrance)
         client = Client(*peer, listener=listener, line=entrance)._replace(principal=principal)
         entrance.dispatch = partial(
             reception.serve, client=reception.known(client), keep=entrance.keep

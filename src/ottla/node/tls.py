@@ -10,6 +10,7 @@ from functools import partial
 from ottla.config import security as options
 from ottla.config.mapping_rules import MappingRules, NoRuleFits
 from ottla.config.security import ServedListener
+from ottla.env.cpu_limit import CpuLimit, TooLong
 from ottla.env.executor import run
 from ottla.env.server_tls import Engine, ServerTls, ServerTlsFiles, ServerTlsUnusable
 from ottla.environment import Environment
@@ -83,12 +84,38 @@ class Certificates:
                 logger.info("listener %s has new certificates", listener)
 
 
-def principal_of(rules: MappingRules, entrance: Entrance) -> Principal:
-    """Return who a client is by its certificate. Raises CloseConnection when no rule fits."""
-    certificate = entrance.certificate
-    if certificate is None:
-        return ANONYMOUS
-    try:
-        return Principal("User", rules.user_of(subject_of(certificate)))
-    except (NoRuleFits, NameUnreadable) as error:
-        raise CloseConnection(str(error)) from None
+NAME_SECONDS_MAX = 0.1
+"""Of the processor, for what the rules make of one name; usual ones take some microseconds."""
+SLOW_NAMES_MAX = 1000
+
+
+class CertificateNames:
+    """Who the clients of one listener are by their certificates."""
+
+    def __init__(self, rules: MappingRules) -> None:
+        self._rules = rules
+        self._limit = CpuLimit(NAME_SECONDS_MAX)
+        self._slow: dict[str, None] = {}
+        """Use: the last names that took the rules too long, which need not be tried again."""
+
+    def principal_of(self, entrance: Entrance) -> Principal:
+        """Return who a client is. Raises CloseConnection when no rule fits its certificate."""
+        certificate = entrance.certificate
+        if certificate is None:
+            return ANONYMOUS
+        try:
+            return Principal("User", self._user_of(subject_of(certificate)))
+        except (NoRuleFits, NameUnreadable) as error:
+            raise CloseConnection(str(error)) from None
+
+    def _user_of(self, name: str) -> str:
+        if name not in self._slow:
+            try:
+                return self._limit.run(partial(self._rules.user_of, name))
+            except TooLong:
+                if len(self._slow) >= SLOW_NAMES_MAX:
+                    del self._slow[next(iter(self._slow))]
+                self._slow[name] = None
+                why = "ssl.principal.mapping.rules takes too long for the name %r in a certificate"
+                logger.warning(why, name[:200])
+        raise NoRuleFits("its name takes the rules too long")

@@ -4,7 +4,6 @@ import pytest
 
 from ottla.config.broker import BROKER_TABLE
 from ottla.config.files import broker_config, listeners_of, sort_out
-from ottla.config.mapping_rules import NAME_CHARACTERS_MAX, NoRuleFits, read_mapping_rules
 from ottla.config.option import InvalidConfig
 
 TLS = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": "/server.pem"}
@@ -74,6 +73,7 @@ def test_plain_may_be_open_to_other_machines_over_tls():
         ),
         ({"ssl.principal.mapping.rules": "RULE:^CN=(.*$/$1/"}, "is wrong"),
         ({"ssl.principal.mapping.rules": "CN=a"}, "expected DEFAULT or RULE:"),
+        ({"ssl.principal.mapping.rules": ""}, "nobody could come in"),
     ],
 )
 def test_what_cannot_be_served_is_refused_by_name(texts, why):
@@ -123,46 +123,3 @@ def test_inline_texts_take_the_place_of_files_and_no_secret_is_shown():
         assert BROKER_TABLE[key].sensitive
     with pytest.raises(InvalidConfig, match=r"needs ssl\.keystore\.key"):
         served({key: text for key, text in texts.items() if key != "ssl.keystore.key"})
-
-
-DN = "CN=kafka1.example.org,OU=Test,O=Ottla,C=AT"
-
-
-@pytest.mark.parametrize(
-    ("rules", "user"),
-    [
-        ("", DN),
-        ("DEFAULT", DN),
-        ("RULE:^CN=(.*?),OU=.*$/$1/", "kafka1.example.org"),
-        ("RULE:^CN=(.*?),OU=.*$/$1/U", "KAFKA1.EXAMPLE.ORG"),
-        ("RULE:^CN=(.*?),OU=(.*?),.*$/$2@$1/L , DEFAULT", "test@kafka1.example.org"),
-        ("RULE:^UID=(.*)$/$1/, RULE:.*O=(.*?),.*/$1/L", "ottla"),
-        (r"RULE:^CN=(\w+)\..*$/$1\/x/", "kafka1/x"),
-        ("RULE:^CN=(.*?),.*$/$1$7/", "kafka1.example.org$7"),
-        ("RULE:^cn=(.*)$/$1/,DEFAULT", DN),
-    ],
-)
-def test_mapping_rules_make_users(rules, user):
-    assert read_mapping_rules(rules).user_of(DN) == user
-
-
-@pytest.mark.parametrize(
-    ("pattern", "is_slow"),
-    [
-        ("^(a+)+$", True),
-        (r"^CN=([a-z]*\d*)*,OU", True),
-        ("^(?:x{1,9}y)*$", True),
-        ("^CN=(.*?),.*$", False),
-        (r"^CN=(\(a+\))$", False),
-        ("^(abc)+$", False),
-    ],
-)
-def test_a_pattern_that_may_take_for_ever_is_known(pattern, is_slow):
-    assert bool(read_mapping_rules(f"RULE:{pattern}/$1/").slow_patterns()) == is_slow
-
-
-def test_a_name_that_no_rule_fits_is_nobody():
-    with pytest.raises(NoRuleFits, match="no rule"):
-        read_mapping_rules("RULE:^UID=(.*)$/$1/").user_of(DN)
-    with pytest.raises(NoRuleFits, match="characters"):
-        read_mapping_rules("DEFAULT").user_of("CN=" + "a" * NAME_CHARACTERS_MAX)
