@@ -17,7 +17,7 @@ from ottla.config.bounds import (
     POSITIVE,
     ZSTD_LEVELS,
 )
-from ottla.config.listeners import Endpoint, read_endpoints
+from ottla.config.listeners import Endpoint, read_advertised, read_endpoints
 from ottla.config.option import (
     BOOLEAN,
     INT,
@@ -35,6 +35,7 @@ from ottla.config.option import (
 
 CLUSTER_WIDE = Scope.CLUSTER_WIDE
 ENDPOINTS = ValueType("LIST", 7, read_endpoints)
+TOLD_ENDPOINTS = ValueType("LIST", 7, read_advertised)
 DIRECTORIES: Validator[tuple[str, ...]] = Validator(
     "one directory or more, none twice",
     lambda value: (
@@ -72,7 +73,7 @@ LISTENERS = Option(
 )
 ADVERTISED_LISTENERS: Option[tuple[Endpoint, ...]] = Option(
     "advertised.listeners",
-    ENDPOINTS,
+    TOLD_ENDPOINTS,
     (),
     "The addresses that clients are told, by listener. If a listener has none, each of its clients"
     " is told the address it has connected to, which is right unless ports are mapped.",

@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _NAME = re.compile(r"[A-Z0-9_-]{1,64}")
+_NOBODYS = ("0.0.0.0", "::")  # noqa: S104 - names to compare with
 
 
 class Endpoint(NamedTuple):
@@ -36,13 +38,31 @@ class ProtocolMap(NamedTuple):
 
 def read_endpoints(text: str) -> tuple[Endpoint, ...]:
     """Return the endpoints of a list. Raises ValueError, which says why."""
-    endpoints = tuple(_read_endpoint(part.strip()) for part in text.split(",") if part.strip())
-    names = [endpoint.name for endpoint in endpoints]
+    endpoints = _read_endpoints(text)
     ports = [(endpoint.host, endpoint.port) for endpoint in endpoints if endpoint.port]
-    if len(set(names)) < len(names):
-        raise ValueError("Each listener must have a different name")
     if len(set(ports)) < len(ports):
         raise ValueError("Each listener must have a different port")
+    return endpoints
+
+
+def read_advertised(text: str) -> tuple[Endpoint, ...]:
+    """Return the endpoints of a list that clients are told. Raises ValueError, which says why.
+
+    Two listeners may be told by one address: what stands there may know them apart.
+    """
+    endpoints = _read_endpoints(text)
+    for endpoint in endpoints:
+        if endpoint.host in _NOBODYS:
+            why = "clients cannot connect to it; without the entry each is told the host it used"
+            raise ValueError(f"{endpoint}: {why}")
+    return endpoints
+
+
+def _read_endpoints(text: str) -> tuple[Endpoint, ...]:
+    endpoints = tuple(_read_endpoint(part.strip()) for part in text.split(",") if part.strip())
+    names = [endpoint.name for endpoint in endpoints]
+    if len(set(names)) < len(names):
+        raise ValueError("Each listener must have a different name")
     return endpoints
 
 
@@ -57,6 +77,8 @@ def read_protocol_map(text: str) -> ProtocolMap:
         if name in protocols:
             raise ValueError(f"Listener {name} stands twice")
         protocols[name] = protocol.strip().upper()
+        if protocols[name] not in PROTOCOLS:
+            raise ValueError(f"{part}: {protocol.strip()} is no security protocol")
     return ProtocolMap(protocols)
 
 

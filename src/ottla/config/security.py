@@ -35,7 +35,6 @@ PLAINTEXT = "PLAINTEXT"
 SASL_PLAINTEXT = "SASL_PLAINTEXT"
 SSL = "SSL"
 SASL_SSL = "SASL_SSL"
-PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
 PLAIN = "PLAIN"
 SERVED_MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -132,7 +131,7 @@ class ServedListener(NamedTuple):
 
     endpoint: Endpoint
     protocol: str
-    """One of PROTOCOLS."""
+    """One of ``listeners.PROTOCOLS``."""
     mechanisms: tuple[str, ...] = ()
     """Some of SERVED_MECHANISMS; none: clients need not authenticate."""
     passwords: Mapping[str, str] = MappingProxyType({})
@@ -229,9 +228,6 @@ def _served(config: Config, endpoint: Endpoint) -> ServedListener:
     protocol = config[option].protocols.get(endpoint.name)
     if protocol is None:
         why = f"Listener {endpoint.name} needs a security protocol: {option.key} does not name it"
-        raise InvalidConfig(option.key, None, why)
-    if protocol not in PROTOCOLS:
-        why = f"Listener {endpoint.name}: {protocol} is no security protocol"
         raise InvalidConfig(option.key, None, why)
     if protocol == PLAINTEXT:
         return ServedListener(endpoint, protocol)

@@ -146,9 +146,13 @@ def test_listeners_are_read():
             broker.LISTENERS.parse(bad)
 
 
-@pytest.mark.parametrize("option", [broker.LISTENERS, broker.ADVERTISED_LISTENERS])
 @pytest.mark.parametrize(
-    "text", ["PLAINTEXT://:9092, plaintext://x:1", "PLAINTEXT://:9092,INSIDE://:9092"]
+    ("option", "text"),
+    [
+        (broker.LISTENERS, "PLAINTEXT://:9092, plaintext://x:1"),
+        (broker.LISTENERS, "PLAINTEXT://:9092,INSIDE://:9092"),
+        (broker.ADVERTISED_LISTENERS, "PLAINTEXT://:9092, plaintext://x:1"),
+    ],
 )
 def test_listeners_that_would_take_each_others_clients_are_refused(option, text):
     with pytest.raises(InvalidConfig, match="Each listener must have a different"):

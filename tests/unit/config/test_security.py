@@ -46,7 +46,16 @@ def test_each_listener_has_its_protocol_and_its_mechanisms():
         ({"ssl.keystore.location": "x"}, "no listener has the protocol SSL or SASL_SSL"),
         ({**INSIDE, "listener.name.inside.ssl.client.auth": "none"}, "INSIDE is not SSL"),
         ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "TLS is no security protocol"),
+        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,X:SLL"}, "SLL is no security"),
+        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,X:"}, "X::  is no security"),
         ({"listener.security.protocol.map": "PLAINTEXT"}, "expected NAME:PROTOCOL"),
+        ({"listener.security.protocol.map": "A:SSL,a:SSL"}, "A stands twice"),
+        ({"listeners": "A://:1,a://:2"}, "must have a different name"),
+        ({"listeners": "PLAINTEXT://h:1,B://h:1"}, "must have a different port"),
+        ({"listeners": "PLAINTEXT://::1:9092"}, "must stand in brackets"),
+        ({"listeners": "PLAINTEXT://:65536"}, "Unable to parse"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "clients cannot connect to it"),
+        ({"advertised.listeners": "PLAINTEXT://[::]:9092"}, "clients cannot connect to it"),
         ({"listeners": "SASL_PLAINTEXT://127.0.0.1:1"}, "names no way to tell"),
         ({**INSIDE, "sasl.enabled.mechanisms": "GSSAPI"}, "must be one of: PLAIN, SCRAM"),
         ({**INSIDE, "sasl.enabled.mechanisms": "OAUTHBEARER"}, "needs sasl.oauthbearer.jwks.endp"),
@@ -86,6 +95,12 @@ def test_each_listener_has_its_protocol_and_its_mechanisms():
 def test_what_cannot_be_served_is_refused_and_not_ignored(texts, why):
     with pytest.raises(InvalidConfig, match=why):
         served(texts)
+
+
+def test_two_listeners_may_be_told_by_one_address():
+    """A proxy that stands there may know them apart by the name that a client asks for."""
+    told = {"advertised.listeners": "PLAINTEXT://h:443,INSIDE://h:443"}
+    assert len(served(INSIDE, told)) == 2
 
 
 def test_an_option_of_a_listener_that_is_not_served_is_refused():
