@@ -166,7 +166,7 @@ def main() -> None:
     """Measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--without-kafka", action="store_true")
-    parser.add_argument("--rounds", type=int, default=20, help="of requests without a socket")
+    parser.add_argument("--rounds", type=int, default=10, help="of requests without a socket")
     arguments = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f}")
     print_gate(arguments.rounds)

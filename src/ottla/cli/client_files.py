@@ -93,7 +93,7 @@ _README = """\
 
 `ottla serve --secure` writes these files at each start. All but `ca.pem` are secret. Programs on
 other machines need `ca.pem` and one of the other files, with their own path of `ca.pem` and the
-address by which they reach the broker.
+address by which they reach the broker. The commands here are typed in this directory.
 
 The user `{user}` may do everything. Make others, and say what they may do:
 

@@ -34,6 +34,7 @@ REFUSED_MAX = 1_000
 Each request of a session looks these partitions up, and each answer names them."""
 
 _NO_ERROR = ErrorCode.NONE
+_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INCONSISTENT_TOPIC_ID)
 """Named here because a member of an Enum is found ten times slower by its class."""
 
 PartitionKey = tuple[str, TopicId, int]
@@ -214,7 +215,7 @@ class FetchSession:
     def _note(self, partition: SessionPartition, item: FetchedPartition) -> None:
         partition.high_watermark = item.high_watermark
         partition.log_start_offset = item.log_start_offset
-        if item.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INCONSISTENT_TOPIC_ID):
+        if item.code is not _NO_ERROR and item.code in _GONE:
             # The session's next request looks it up again.
             partition.refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             self._plan = None

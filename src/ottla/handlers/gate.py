@@ -42,8 +42,8 @@ class Passage:
 
     __slots__ = ()
 
-    fetch_bytes_max: int | None = None
-    """The most bytes that a Fetch may read; None: it may read any number."""
+    fetch_bytes_max: int = 2**31 - 1
+    """The most bytes that a Fetch may read."""
     counts_answer = True
     """False: ``answered`` and ``left`` count nothing for it, so the router need not call them."""
 

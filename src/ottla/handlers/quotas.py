@@ -15,6 +15,7 @@ from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.client import Client
 from ottla.handlers.fetch_size import (
+    FLEXIBLE_SINCE,
     ONE_BYTE_MAX,
     ONE_PARTITION_BYTES,
     TWO_BYTES_MAX,
@@ -57,20 +58,24 @@ class _FetchCounted(Passage):
 
     def fetch_wait_ms(self, call: Asked, fetched: Sequence[FetchedPartition]) -> int:
         """Charge the bytes of a Fetch; take them back, and mute, if it has to wait."""
-        version = call.api_version
+        version, meter = call.api_version, self._meter
+        only = fetched[0] if len(fetched) == 1 else None
         if (
-            version < TOPIC_IDS_SINCE
-            or len(fetched) != 1
-            or (region := (only := fetched[0]).region) is None
+            only is None
+            or (region := only.region) is None
             or (size_bytes := region.length_bytes) > TWO_BYTES_MAX
             or only.aborted
+            or version < FLEXIBLE_SINCE
         ):
             size_bytes = answer_bytes(version, fetched)
         else:  # The same for the usual answer, without a call.
-            size_bytes += ONE_PARTITION_BYTES[version]
-            if region.length_bytes > ONE_BYTE_MAX:
+            if size_bytes > ONE_BYTE_MAX:
                 size_bytes += 1
-        now_ms, meter = self._now() * _MS, self._meter
+            if version < TOPIC_IDS_SINCE:  # A topic that there is has a name of ASCII.
+                name_bytes = len(only.topic_partition.topic)
+                size_bytes += name_bytes + (name_bytes > ONE_BYTE_MAX)
+            size_bytes += ONE_PARTITION_BYTES[version]
+        now_ms = self._now() * _MS
         if now_ms < meter.until_ms and size_bytes <= meter.room:  # As ``Meter.takes``, faster.
             meter.room -= size_bytes
             meter.last_ms = now_ms
@@ -136,6 +141,8 @@ class Quotas:
             held = self._look_up(client, frame, client_id_bytes)
         if held is None:
             return None
+        if key == _FETCH and held.fetch is not None:
+            return held.fetch
         if key == _PRODUCE:
             meter = held.produce
             if meter is not None:
@@ -149,8 +156,6 @@ class Quotas:
                     meter.room -= body_bytes
                     meter.last_ms = now_ms
                     return None
-        elif key == _FETCH and not held.is_timed:
-            return held.fetch
         return self._counted(key, frame, client, client_id_bytes, held.meters)
 
     def _counted(
@@ -217,9 +222,9 @@ class _Counted(Passage):
         no room does not wait for those that it was given."""
 
     @property
-    def fetch_bytes_max(self) -> int | None:  # type: ignore[override]
+    def fetch_bytes_max(self) -> int:  # type: ignore[override]
         """The most bytes that a Fetch may read."""
-        return None if self._meters.fetch is None else self._meters.fetch_bytes_max
+        return self._meters.fetch_bytes_max
 
     def waits(self) -> None:
         """Stop the time."""

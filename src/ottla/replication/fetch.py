@@ -40,6 +40,10 @@ class Isolation(IntEnum):
     READ_COMMITTED = 1
 
 
+_NO_ERROR, _COMMITTED = ErrorCode.NONE, Isolation.READ_COMMITTED
+"""Named here because a member of an Enum is found ten times slower by its class."""
+
+
 class FetchSpec(NamedTuple):
     """One partition of a fetch request."""
 
@@ -107,15 +111,13 @@ class FetchedPartition(NamedTuple):
     def ends_wait(self) -> bool:
         """Tell whether the client must hear of it at once."""
         return (
-            self.code is not ErrorCode.NONE
-            or self.diverging is not None
-            or self.preferred is not None
+            self.code is not _NO_ERROR or self.diverging is not None or self.preferred is not None
         )
 
 
 def exposed_end(partition: Partition, isolation: Isolation) -> int:
     """Return the exclusive end of what ``isolation`` may see."""
-    if isolation is Isolation.READ_COMMITTED:
+    if isolation is _COMMITTED:
         return partition.last_stable_offset
     return partition.high_watermark
 
@@ -155,14 +157,14 @@ def read_partition(
         aborted: Sequence[AbortedTransaction] = ()
         if spec.fetch_offset != end:
             if cold is not None and _is_cold(partition, spec, max_bytes, cold):
-                return FetchedPartition(spec.topic_partition, ErrorCode.NONE)
+                return FetchedPartition(spec.topic_partition, _NO_ERROR)
             result = partition.read(
                 spec.fetch_offset,
                 max_bytes=min(spec.max_bytes, max_bytes),
                 upper_offset=end,
                 min_one_message=min_one_message,
             )
-            if isolation is Isolation.READ_COMMITTED:
+            if isolation is _COMMITTED:
                 aborted = aborted_transactions(partition.log, spec.fetch_offset, result, end)
     except KafkaError as error:
         return _refused(partition, spec, error.code)
@@ -172,7 +174,7 @@ def read_partition(
         return FetchedPartition(spec.topic_partition, ErrorCode.KAFKA_STORAGE_ERROR)
     return FetchedPartition(
         spec.topic_partition,
-        ErrorCode.NONE,
+        _NO_ERROR,
         partition.high_watermark,
         partition.last_stable_offset,
         partition.log.log_start_offset,
@@ -240,7 +242,7 @@ def _divergence(partition: Partition, spec: FetchSpec) -> EpochEnd | None:
 def _nothing_of(partition: Partition, spec: FetchSpec) -> FetchedPartition:
     return FetchedPartition(
         spec.topic_partition,
-        ErrorCode.NONE,
+        _NO_ERROR,
         partition.high_watermark,
         partition.last_stable_offset,
         partition.log.log_start_offset,

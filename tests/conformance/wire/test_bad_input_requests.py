@@ -138,6 +138,14 @@ def test_fetch_waits_for_min_bytes_then_gives_what_is_there(wire, topic):
     assert seconds >= 0.29
 
 
+def test_fetch_does_not_wait_for_more_than_it_may_be_given(wire, topic):
+    """It would wait for its time each time, with all that it may have at hand."""
+    asked = [one(topic[0], (0, 0))]
+    got, seconds = fetch(wire, asked, max_wait=8000, min_bytes=100_000, max_bytes=len(BATCH))
+    assert outcomes(got) == [(0, 0, 2)]
+    assert seconds < 4.0
+
+
 @pytest.mark.parametrize("fields", [{"min_bytes": 0}, {"max_wait": 0}, {"max_wait": -1}])
 def test_fetch_that_may_not_wait_answers_at_once(wire, topic, fields):
     got, seconds = fetch(wire, [one(topic[0], (0, 6))], **({"max_wait": 5000} | fields))

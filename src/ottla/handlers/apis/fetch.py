@@ -122,18 +122,12 @@ class Fetch:
             return refuse_all(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if _is_follower(request):
             return self._follow(request, call)
-        min_bytes, max_bytes = request.min_bytes, min(request.max_bytes, self._response_bytes_max)
-        passage = call.passage
-        if (
-            passage is not None
-            and (quota_bytes := passage.fetch_bytes_max) is not None
-            and (max_bytes > quota_bytes or min_bytes > quota_bytes)
-        ):  # Its answer would never fit into the quota.
-            max_bytes = min(max_bytes, quota_bytes)
-            min_bytes = min(min_bytes, max_bytes)
+        max_bytes = min(request.max_bytes, self._response_bytes_max)
+        if call.passage is not None:  # A larger answer would never fit into the quota.
+            max_bytes = min(max_bytes, call.passage.fetch_bytes_max)
         limits = FetchLimits(
             max_wait_ms=min(request.max_wait_ms, self._wait_ms_max),
-            min_bytes=min_bytes,
+            min_bytes=min(request.min_bytes, max_bytes),  # There will never be more.
             max_bytes=max_bytes,
             isolation=isolation,
             may_follow=call.api_version >= RACKS_SINCE,
