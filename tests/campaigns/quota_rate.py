@@ -53,6 +53,10 @@ def log_bytes(wire):
     )
 
 
+class Busy(Exception):
+    """The producer came to no bursts, so there are no periods."""
+
+
 def bursts(looks, bound):
     """Return the times at which bursts begin. ``looks``: times and lengths."""
     begins = []
@@ -72,10 +76,11 @@ def grown(looks, bound, seconds):
     """
     begins = bursts(looks, bound)[1:]
     lengths = dict(looks)
-    whole = [(first, last) for first in begins[:1] for last in begins if last - first >= seconds]
-    assert whole, f"bursts began at {begins}, which make no {seconds} s"
-    first, last = whole[0]
-    count = sum(first < begin <= last for begin in begins)
+    whole = [last for last in begins if last - begins[0] >= seconds]
+    if not whole:
+        raise Busy(f"bursts began at {begins}, which make no {seconds} s: is the machine too busy?")
+    first, last = begins[0], whole[0]
+    count = begins.index(last)
     return (lengths[last] - lengths[first]) / (last - first), count, (last - first) / count
 
 
@@ -138,7 +143,11 @@ def main():
             peer.start()
         with ThreadPoolExecutor() as pool:
             runs = pool.map(lambda peer: measured(peer, options.bound, options.seconds), peers)
-            found = dict(zip((peer.name for peer in peers), runs, strict=True))
+            try:
+                found = dict(zip((peer.name for peer in peers), runs, strict=True))
+            except Busy as error:
+                print(error)
+                return 1
     found["arithmetic"] = of_the_arithmetic(options.bound, options.seconds)
     for name, (rate, count, period) in found.items():
         off = 100 * (rate / options.bound - 1)

@@ -9,12 +9,10 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from ottla.errors import OttlaError
-
 T = TypeVar("T")
 
 
-class TooLong(OttlaError):
+class TooLong(Exception):
     """The work took more than its time, and has been ended."""
 
 
