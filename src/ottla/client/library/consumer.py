@@ -1,7 +1,8 @@
 """Consumers as callers have them: ``AsyncConsumer``, and ``Consumer`` that blocks.
 
-Owns the iteration: records one by one, decoded, and callbacks where the caller waits. ``consuming``
-does the rest. Both faces have the same names; of the async one all that may wait is awaited.
+Owns the waiting, and callbacks where the caller waits; ``taking`` has the records one by one,
+``consuming`` does the rest. Both faces have the same names; of the async one all that may wait is
+awaited.
 """
 
 import asyncio
@@ -13,10 +14,10 @@ from types import TracebackType
 from typing import Self
 
 from ottla.client.library.consuming import Change, ConsumerCore
-from ottla.client.library.failures import BadArgument, TimedOut, Undecodable, within
+from ottla.client.library.failures import TimedOut, within
 from ottla.client.library.formats import Formats, NeedsSchema
-from ottla.client.library.reading import Chunk
 from ottla.client.library.records import Hooks, Record
+from ottla.client.library.taking import Taking, Wait
 from ottla.client.library.waiting import Waiter
 from ottla.ids import TopicPartition
 
@@ -25,149 +26,12 @@ OnChange = Callable[[list[TopicPartition]], object]
 OnChangeAsync = Callable[[list[TopicPartition]], object | Awaitable[object]]
 
 
-class _Face:
-    """The current records of a consumer, one by one; the same for both faces."""
-
-    client: object = None
-    """Use: only kept: a client that nobody holds ends."""
-
-    def __init__(self, core: ConsumerCore, formats: Formats, hooks: Hooks | None) -> None:
-        self._core = core
-        self._formats = formats
-        self._hooks = hooks
-        self._chunk: Chunk | None = None
-        self._index = 0
-        self._fetching: asyncio.Future[object] | None = None
-        """Use: what fetches a schema, even when nobody waits for it any more."""
-
-    def _next_here(self) -> Record | None:
-        """Return the next record that is here; None: a step is needed. Raises NeedsSchema."""
-        core = self._core
-        chunk = core.current
-        if chunk is None:
-            return None
-        place = core.reader.places.get(chunk.partition)
-        if place is None:
-            core.current = None
-            return None
-        if chunk is not self._chunk:
-            self._chunk, self._index = chunk, 0
-        place.done = place.position
-        index = self._index
-        if index >= len(chunk.rows):
-            place.position = place.done = max(place.position, chunk.end)
-            core.current = self._chunk = None
-            return None
-        offset, time, key, value, headers = chunk.rows[index]
-        topic, partition = chunk.partition
-        if not self._formats.are_plain:
-            try:
-                key, value = self._decoded(chunk, offset, key, value)
-            except NeedsSchema:
-                raise
-            except Undecodable:
-                self._index = index + 1
-                place.position = offset + 1
-                raise
-        self._index = index + 1
-        place.position = offset + 1
-        core.given_count += 1
-        record = Record(topic, partition, offset, time, key, value, headers)
-        if self._hooks is not None:
-            self._hooks.on_receive(record)
-        return record
-
-    def _decoded(
-        self, chunk: Chunk, offset: int, key: bytes | None, value: bytes | None
-    ) -> tuple[bytes | None, bytes | None]:
-        topic, partition = chunk.partition
-        found = []
-        for field, data in (("key", key), ("value", value)):
-            try:
-                found.append(self._formats.apply(topic, field, data))
-            except NeedsSchema:
-                raise
-            except Exception as error:
-                why = f"{type(error).__name__}: {error}"
-                raise Undecodable(
-                    why, topic=topic, partition=partition, offset=offset, field=field, data=data
-                ) from error
-        return found[0], found[1]
-
-    async def _fetch(self, needed: NeedsSchema) -> None:
-        """Fetch a schema, in a thread. One at a time: who gave up waits for the same one again."""
-        if self._fetching is None:
-            self._fetching = asyncio.get_running_loop().run_in_executor(None, needed.fetch)
-            self._fetching.add_done_callback(_note_outcome)
-        fetching = self._fetching
-        try:
-            await asyncio.shield(fetching)
-        finally:
-            if fetching.done():
-                self._fetching = None
-
-    def _taken(self, limit: int) -> list[Record]:
-        """Return up to ``limit`` of the records that are here."""
-        found: list[Record] = []
-        while len(found) < limit:
-            try:
-                record = self._next_here()
-            except NeedsSchema:
-                if found:
-                    break
-                raise
-            except Undecodable:
-                if not found:
-                    raise
-                self._step_back()  # Those before it first.
-                break
-            if record is None:
-                break
-            found.append(record)
-        return found
-
-    def _step_back(self) -> None:
-        """Meet the record again that could not be decoded."""
-        chunk = self._chunk
-        place = self._core.reader.places.get(chunk.partition) if chunk is not None else None
-        if chunk is None or place is None or self._index > len(chunk.rows):
-            return
-        last = chunk.rows[self._index - 1][0]
-        if place.position == last + 1 and place.done <= last:
-            self._index -= 1
-            place.position = last
-
-    @property
-    def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read here now."""
-        return sorted(self._core.reader.places)
-
-    @property
-    def paused(self) -> list[TopicPartition]:
-        """Those of them that are paused."""
-        places = self._core.reader.places
-        return sorted(each for each in places if places[each].is_paused)
-
-    def position(self, partition: TopicPartition) -> int:
-        """Return the offset of what comes next. Raises BadArgument: not assigned."""
-        positions = self._core.positions()
-        if partition not in positions:
-            raise BadArgument("position", f"{partition} is not assigned here")
-        return positions[partition]
-
-
-def _note_outcome(fetching: "asyncio.Future[object]") -> None:
-    """Take note of an error that perhaps nobody waits for any more."""
-    if not fetching.cancelled():
-        fetching.exception()
-
-
 def _assignment(given: Assignment) -> dict[TopicPartition, int | str | None]:
     pairs = dict(given) if isinstance(given, Mapping) else dict.fromkeys(given)
     return {TopicPartition(*each): to for each, to in pairs.items()}
 
 
-class AsyncConsumer(_Face):
+class AsyncConsumer(Taking):
     """Reads records: ``async for record in consumer``; see ``AsyncClient.consumer``."""
 
     _on_assigned: OnChangeAsync | None = None
@@ -203,29 +67,21 @@ class AsyncConsumer(_Face):
 
     async def poll(self, *, limit: int = 500, timeout: float | None = 1.0) -> list[Record]:
         """Return up to ``limit`` records, at least one; none when ``timeout`` seconds are over."""
-        found: list[Record] = []
         loop = asyncio.get_running_loop()
         ends = None if timeout is None else loop.time() + timeout
+        polling, came = self._polling(limit), None
         while True:
             try:
-                found += self._taken(limit - len(found))
-            except NeedsSchema as needed:
-                # With records at hand not: it may fail, or take longer than the caller waits.
-                if found or not await self._fetch_before(needed, ends):
-                    return found
-                continue
-            except Undecodable:
-                if found:
-                    self._step_back()
-                    return found
-                raise
-            if len(found) >= limit:
+                wait = polling.send(came)
+            except StopIteration as end:
+                found: list[Record] = end.value
                 return found
-            if found:
-                if not await self._core.glance():
-                    return found
-            elif not await self._step_before(ends):
-                return []
+            if isinstance(wait, NeedsSchema):
+                came = await self._fetch_before(wait, ends)
+            elif wait is Wait.STEP:
+                came = await self._step_before(ends)
+            else:
+                came = await self._core.glance()
 
     async def subscribe(
         self,
@@ -283,7 +139,10 @@ class AsyncConsumer(_Face):
     async def committed(
         self, *partitions: TopicPartition, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the group's committed offsets; partitions without one are absent."""
+        """Return the group's committed offsets; partitions without one are absent.
+
+        Waits while a transaction that commits some of them is open.
+        """
         return await within("committed", self._core.committed(partitions or None), timeout)
 
     async def close(self, *, timeout: float | None = None) -> None:
@@ -327,7 +186,7 @@ class AsyncConsumer(_Face):
         return step
 
 
-class Consumer(_Face):
+class Consumer(Taking):
     """Reads records: ``for record in consumer``; see ``Client.consumer``. For one thread."""
 
     _on_assigned: OnChange | None = None
@@ -368,28 +227,19 @@ class Consumer(_Face):
     def poll(self, *, limit: int = 500, timeout: float | None = 1.0) -> list[Record]:
         """Return up to ``limit`` records, at least one; none when ``timeout`` seconds are over."""
         ends = self._waiter.ends(timeout)
-        found: list[Record] = []
+        polling, came = self._polling(limit), None
         while True:
             try:
-                found += self._taken(limit - len(found))
-            except NeedsSchema as needed:
-                # With records at hand not: it may fail, or take longer than the caller waits.
-                if found or not self._fetch_before(needed, ends):
-                    return found
-                continue
-            except Undecodable:
-                if found:
-                    self._step_back()
-                    return found
-                raise
-            if len(found) >= limit:
+                wait = polling.send(came)
+            except StopIteration as end:
+                found: list[Record] = end.value
                 return found
-            if found:
-                if not self._waiter.wait("read", self._core.glance, None):
-                    return found
-                continue
-            if not self._step_before(ends):
-                return []
+            if isinstance(wait, NeedsSchema):
+                came = self._fetch_before(wait, ends)
+            elif wait is Wait.STEP:
+                came = self._step_before(ends)
+            else:
+                came = self._waiter.wait("read", self._core.glance, None)
 
     def subscribe(
         self,
@@ -449,7 +299,10 @@ class Consumer(_Face):
     def committed(
         self, *partitions: TopicPartition, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the group's committed offsets; partitions without one are absent."""
+        """Return the group's committed offsets; partitions without one are absent.
+
+        Waits while a transaction that commits some of them is open.
+        """
         wanted = partitions or None
         return self._waiter.wait("committed", lambda: self._core.committed(wanted), timeout)
 
