@@ -21,7 +21,11 @@ from ottla.records.compression import Codec
 from ottla.records.rows import PlainRow
 
 RECORD_OVERHEAD_BYTES = 24
-"""About what lengths and deltas, and the objects, add to a record's key and value."""
+"""About what lengths and deltas add to a record's key and value."""
+ROW_BYTES = 192
+"""About what a record's objects take beside: tuple, time, key, value, the place in the list."""
+HEADER_BYTES = 168
+"""About what the objects of a header take beside: tuple, name, value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class ProducerSettings:
     """A retry never writes twice. Needs acks=-1."""
     delivery_timeout_ms: int = 120_000
     buffer_bytes: int = 32 << 20
-    """Records that are not acknowledged yet; ``send`` waits beyond."""
+    """Memory of records that are not acknowledged yet, their objects counted; ``send`` waits
+    beyond."""
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
     may_create_topics: bool = True
@@ -58,6 +63,7 @@ class Batch:
         "is_done",
         "is_seen",
         "lane",
+        "memory_bytes",
         "rows",
         "size_bytes",
         "times",
@@ -72,6 +78,8 @@ class Batch:
         """When it fails if it is not written by then, in monotonic seconds."""
         self.rows: list[PlainRow] = []
         self.size_bytes = 0
+        """About how long it is on the wire, before compression."""
+        self.memory_bytes = 0
         self.is_done = False
         self.error: ClientError | None = None
         self.is_seen = False
@@ -162,6 +170,7 @@ class Gatherer:
             size += len(value)
         if headers:
             size += sum(16 + len(name) + len(data or b"") for name, data in headers)
+        memory = size + ROW_BYTES + HEADER_BYTES * len(headers)
         with self._lock:
             if self._is_closed:
                 raise ClientClosed("send", "the producer is closed")
@@ -189,7 +198,8 @@ class Gatherer:
             rows = batch.rows
             rows.append(row)
             batch.size_bytes += size
-            self.buffered_bytes += size
+            batch.memory_bytes += memory
+            self.buffered_bytes += memory
             return batch, len(rows) - 1, wakes
 
     def take_due(self, now: float, *, everything: bool) -> list[Batch]:
@@ -256,7 +266,7 @@ class Gatherer:
             batch.times = [row[0] for row in batch.rows]
             batch.rows = []
             batch.is_done = True
-            self.buffered_bytes -= batch.size_bytes
+            self.buffered_bytes -= batch.memory_bytes
             self.unfinished_count -= 1
 
     def lanes(self) -> Iterable[Lane]:
