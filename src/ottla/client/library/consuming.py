@@ -232,11 +232,15 @@ class ConsumerCore:
     async def committed(
         self, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, int]:
-        """Return the group's committed offsets; partitions without one are absent."""
+        """Return the group's committed offsets; partitions without one are absent.
+
+        Waits while a transaction with some of them is open, or its end is under way: whoever goes
+        back to the offsets from before would do again what is done.
+        """
         self.check("ask for committed offsets")
         wanted = list(self.reader.places) if partitions is None else list(partitions)
         with translated("ask for committed offsets"):
-            found = await self._groups.committed(self.settings.group or "", wanted)
+            found = await self._groups.committed(self.settings.group or "", wanted, stable=True)
         return {each: one.offset for each, one in found.items()}
 
     def abandon(self) -> "list[asyncio.Task[None]]":
