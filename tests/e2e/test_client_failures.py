@@ -253,6 +253,62 @@ def test_a_transaction_whose_time_is_up_does_not_leak_into_the_next(broker, clie
     assert client.admin.committed("g") == {}
 
 
+def test_nobody_goes_back_to_offsets_from_before_an_open_transaction(broker, client):
+    """Its commit may be under way: who reads from them writes the same results again."""
+    client.admin.create_topic("out", partitions=PARTITIONS)
+    where = TopicPartition("out", 0)
+    options = {"auto_offset_reset": "earliest", "auto_commit": False}
+    with (
+        client.producer(transactional_id="tx") as producer,
+        client.consumer("out", group="g", **options) as consumer,
+    ):
+        with producer.transaction() as transaction:
+            producer.send("out", "1", partition=0)
+            transaction.commit_offsets("g", {where: 1})
+            with pytest.raises(ottla.TimedOut):
+                consumer.committed(where, timeout=0.5)
+        assert consumer.committed(where, timeout=PATIENCE_SECONDS) == {where: 1}
+
+
+def test_a_producer_that_was_replaced_does_not_take_its_id_back(broker, client):
+    """A process that stood still for long must not end the one that was started for it."""
+    client.admin.create_topic("out", partitions=PARTITIONS)
+    names = {"transactional_id": "tx"}
+    with client.producer(**names) as zombie, client.producer(**names) as heir:
+        with zombie.transaction():
+            zombie.send("out", "0", partition=0)
+        fault = broker.faults.error("EndTxn", "COORDINATOR_LOAD_IN_PROGRESS", times=None)
+        with fault, pytest.raises(ottla.TimedOut), zombie.transaction(timeout=2):
+            zombie.send("out", "zombie", partition=0)
+        with heir.transaction(timeout=PATIENCE_SECONDS):
+            heir.send("out", "1", partition=0)
+        for _ in range(2):
+            with pytest.raises(ottla.Fenced), zombie.transaction(timeout=PATIENCE_SECONDS):
+                pass
+        with heir.transaction(timeout=PATIENCE_SECONDS):
+            heir.send("out", "2", partition=0)
+    assert [each.value for each in read_committed(client, "out")] == [b"0", b"1", b"2"]
+
+
+def test_a_transaction_that_ran_out_of_time_is_no_end_of_its_producer(broker, client):
+    client.admin.create_topic("out", partitions=PARTITIONS)
+    with client.producer(transactional_id="tx") as producer:
+        with pytest.raises(ottla.Refused, match="open for longer") as caught:
+            send_and_sleep(broker, producer)
+        assert (type(caught.value), caught.value.code.name) == (ottla.Refused, "INVALID_TXN_STATE")
+        with producer.transaction(timeout=PATIENCE_SECONDS):
+            producer.send("out", "next", partition=0)
+    assert [each.value for each in read_committed(client, "out")] == [b"next"]
+
+
+def send_and_sleep(broker, producer):
+    """Run a transaction that its coordinator aborts before it is committed."""
+    with producer.transaction():
+        producer.send("out", "late", partition=0)
+        producer.flush()
+        broker.clock.advance("2m")
+
+
 def send_without_offsets(producer, offsets):
     """Go on in a transaction after its offsets could not be sent in time."""
     with producer.transaction() as transaction:

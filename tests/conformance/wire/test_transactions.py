@@ -209,6 +209,28 @@ def test_who_comes_second_fences_who_came_first(client, wire, topic, version):
     assert producers(wire, topic) == [(1, -1, -1)]
 
 
+def test_who_commits_while_another_takes_over_hears_that_it_was_aborted(client, wire, topic):
+    """Not yet that it is fenced: until the second one has come back nobody else has the id."""
+    assert client.produce(topic, 0) == 0
+    second = Client(wire, client.name)
+    assert second.init(wait=False) == 51
+    client.describe()
+    assert client.end() == 48
+    assert client.end(False) == (0, 1)
+    assert second.init() == 0
+    assert second.epoch == 2
+    assert client.end(wait=False) == 90
+    assert client.end(False, wait=False) == 90
+
+
+def test_an_abort_behind_a_commit_that_was_not_heard_says_so(client, topic):
+    assert client.produce(topic, 0) == 0
+    assert client.end() == (0, 1)
+    client.describe()
+    assert client.end(False) == 48
+    assert client.end() == (0, 1)
+
+
 def test_a_transaction_is_aborted_when_its_time_is_over(wire, topic):
     client = Client(wire)
     assert client.init(timeout=1000) == 0

@@ -136,6 +136,8 @@ _FIXES = {
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic, or send smaller records",
     ErrorCode.OFFSET_OUT_OF_RANGE: 'seek, or set auto_offset_reset to "earliest" or "latest"',
     ErrorCode.SASL_AUTHENTICATION_FAILED: "check user name, password and mechanism",
+    ErrorCode.INVALID_TXN_STATE: "the coordinator has aborted it: was it open for longer than "
+    "transaction_timeout_ms, or does another producer take the transactional id over?",
     ErrorCode.INVALID_RECORD: "does the topic want a key (cleanup.policy=compact)?",
     **dict.fromkeys(_FENCED, "make a new producer, and let only one use the transactional id"),
     **dict.fromkeys(MOVED, "go on reading: the new owner reads the records again"),

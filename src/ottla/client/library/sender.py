@@ -11,11 +11,13 @@ from ottla.client.library.failures import (
     ClientClosed,
     ClientError,
     Fenced,
+    as_failure,
     translated,
 )
 from ottla.client.library.sending import BatchSender
-from ottla.client.wire.sending import ProducerIdentity
+from ottla.client.wire.sending import NO_IDENTITY, ProducerIdentity
 from ottla.client.wire.transacting import OffsetToCommit
+from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 
 
@@ -40,7 +42,7 @@ class Sender(BatchSender):
         self._unseen = []
         if self._needs_identity:
             with translated("begin a transaction"):
-                self._identity = await self._calls.take_over()
+                self._identity = await self._regain()
             self._number_anew()
         with translated("begin a transaction"):
             self._is_second = await self._calls.speaks_second()
@@ -48,6 +50,29 @@ class Sender(BatchSender):
         self._wrote_in_transaction = False
         self.transaction_serial += 1
         self.is_in_transaction = True
+
+    async def _regain(self) -> ProducerIdentity:
+        """Return an identity with a fresh epoch: at the start, and after a failure.
+
+        A producer that had one does not take the id back from another who has taken it over
+        meanwhile: it aborts what it left open, or the coordinator says that it is fenced. In the
+        first version a producer whose transaction has run out of time hears just the same.
+        """
+        identity = self._identity
+        if self._is_second and identity.producer_id >= 0:
+            try:
+                raised = await self._calls.end(identity, commit=False, second=True)
+            except KafkaError as error:
+                # Else it was committed, though nobody heard of it: so the id is still ours.
+                if error.code is not ErrorCode.INVALID_TXN_STATE:
+                    failed = as_failure("begin a transaction", error)
+                    self._fatal = failed if isinstance(failed, Fenced) else None
+                    raise failed from error
+            else:
+                if raised is not None:
+                    return raised
+        self._identity = NO_IDENTITY  # Until it is answered nobody knows whose the last epoch is.
+        return await self._calls.take_over()
 
     async def send_offsets(
         self,
