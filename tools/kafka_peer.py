@@ -189,7 +189,8 @@ class KafkaPeer(Peer):
     """One Apache Kafka node (broker and controller), with ``options`` as extra properties.
 
     ``protocols`` (SSL, SASL_PLAINTEXT, SASL_SSL) get listeners of their own, see ``secured``;
-    ``users`` (SCRAM's NAME=[name=...,password=...]) are known from the start.
+    ``users`` (SCRAM's NAME=[name=...,password=...]) are known from the start. ``loggers`` says at
+    which level loggers print, by name; the others print errors.
     """
 
     name = "kafka"
@@ -201,9 +202,11 @@ class KafkaPeer(Peer):
         *,
         protocols: Sequence[str] = (),
         users: Sequence[str] = (),
+        loggers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(data)
         self.options = dict(options or {})
+        self._loggers = dict(loggers or {})
         self.secured = {protocol: f"127.0.0.1:{free_port()}" for protocol in protocols}
         """By protocol, where to bootstrap from."""
         self._users = [argument for user in users for argument in ("--add-scram", user)]
@@ -253,7 +256,10 @@ class KafkaPeer(Peer):
         collector = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
         heap = [f"-Xmx{HEAP}", f"-Xms{HEAP}"]
         classpath = ["-cp", f"{libraries()}/*{os.pathsep}{logging_libraries()}/*"]
-        logging = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+        logger = "-Dorg.slf4j.simpleLogger"
+        logging = [f"{logger}.defaultLogLevel=error", f"{logger}.showDateTime=true"]
+        logging.append(f"{logger}.dateTimeFormat=HH:mm:ss.SSS")
+        logging += [f"{logger}.log.{name}={level}" for name, level in self._loggers.items()]
         broker = ["kafka.Kafka", str(self._properties_path)]
         return ["java", *heap, *collector, *logging, *classpath, *broker]
 

@@ -1,7 +1,7 @@
 """An application reads, transforms and writes in transactions while it and the broker are killed
 every few seconds: is the result exact?
 
-    python tests/campaigns/exactly_once.py [--client confluent|java|ottla]
+    python tests/campaigns/exactly_once.py [--client confluent|java|ottla|ottla-async]
         [--protocol classic|consumer] [--records 1000000] [--batch 500] [--session 4] [--seed 1]
         [--broker-kill 3,9] [--application-kill 2,7] [--target ottla|kafka]
 
@@ -37,8 +37,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from confluent_kafka import Producer
 
 from tests.campaigns.transforming import records
+from tests.campaigns.transforming.hanging import Open, hanging_in
 from tests.campaigns.transforming.ledger import Ledger
-from tests.campaigns.transforming.processes import Slot, command_of, end
+from tests.campaigns.transforming.processes import PROGRAMS, Slot, command_of, end
 from tests.campaigns.transforming.watch import Follower, OffsetWatch, read_all, stable_offsets
 from tools.kafka_peer import KafkaPeer
 from tools.ottla_peer import OttlaPeer
@@ -49,6 +50,8 @@ SOURCE_BATCH = 20_000
 STALL_SECONDS = 30
 ROUGH_SECONDS, CALM_SECONDS = 45, 45
 SETTLE_SECONDS = 60
+LOADING_SECONDS = 30
+"""Longer than the timeout of a transaction, too: by then its coordinator has ended it."""
 IDLE_STATES = {"Empty", "CompleteCommit", "CompleteAbort"}
 OPTIONS = {
     "group.initial.rebalance.delay.ms": 0,
@@ -58,6 +61,8 @@ OPTIONS = {
     "log.cleaner.backoff.ms": 1000,
 }
 INTERNAL = ("__consumer_offsets", "__transaction_state")
+EVERYWHERE = {**{name: range(count) for name, count in records.PARTITIONS.items()}}
+EVERYWHERE[INTERNAL[0]] = range(50)
 COMPACTED_SOON = {"segment.ms": "3000", "min.cleanable.dirty.ratio": "0.01"}
 """So that the coordinators' topics roll and are compacted while all this goes on."""
 
@@ -73,10 +78,13 @@ class Campaign:
         if options.target == "kafka":
             session["group.consumer.min.session.timeout.ms"] = 1000
             session["group.consumer.min.heartbeat.interval.ms"] = 500
-        self.peer = make(root / "data", OPTIONS | session)
+        more = {"loggers": dict(options.broker_log)} if options.target == "kafka" else {}
+        self.peer = make(root / "data", OPTIONS | session, **more)
         self.counts: Counter[str] = Counter()
         self.problems: list[str] = []
         self.stalls: list[str] = []
+        self.hanging: list[Open] = []
+        """Use: what a stall has shown to be open for ever; the rest of the run is pointless."""
         self.slots: list[Slot] = []
         self.ends: dict[int, int] = {}
         """Behind the last number of each input partition."""
@@ -239,14 +247,39 @@ class Campaign:
                 log = f"{slot.name} after {time.monotonic() - self.began:.0f} s"
                 self.stalls.append(log)
                 print("stalled:", log, "broker:", self.state(), file=sys.stderr, flush=True)
+                self.look_for_hanging()
                 slot.kill()
                 slot.start()
 
+    def look_for_hanging(self) -> None:
+        """Look twice: a coordinator that is loading still knows of nothing."""
+        try:
+            found: set[Open] = set()
+            for number in range(2):
+                with WireClient(self.peer.bootstrap) as wire:
+                    those = set(hanging_in(wire, EVERYWHERE))
+                found = found & those if number else those
+                if found and not number:
+                    time.sleep(LOADING_SECONDS)
+        except (Closed, OSError) as error:
+            print("not looked at:", repr(error), file=sys.stderr, flush=True)
+        else:
+            self.hanging = sorted(found)
+
     def wait(self) -> None:
-        """Until all is seen in the results, or time is over."""
+        """Until all is seen in the results, time is over, or nothing can come any more."""
         deadline = self.began + self.options.seconds_max
-        told = self.began
+        told = moved = self.began
+        whole = 0
         while self.ledger.whole < self.options.records and time.monotonic() < deadline:
+            if self.ledger.whole > whole:
+                whole, moved = self.ledger.whole, time.monotonic()
+            elif time.monotonic() - moved > STALL_SECONDS:  # Who waits may say so all the time.
+                self.look_for_hanging()
+                moved = time.monotonic()
+            if self.hanging:
+                self.problems.append(f"open, and no coordinator knows: {self.hanging}")
+                return
             time.sleep(0.2)
             if time.monotonic() - told > 30:
                 told = time.monotonic()
@@ -348,7 +381,7 @@ def span(text: str) -> tuple[float, float]:
 def main() -> int:
     """Run the command line of the module's docstring."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", 1)[0])
-    parser.add_argument("--client", choices=["confluent", "java", "ottla"], default="confluent")
+    parser.add_argument("--client", choices=[*PROGRAMS, "java"], default="confluent")
     parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic")
     parser.add_argument("--target", choices=["ottla", "kafka"], default="ottla")
     parser.add_argument("--records", type=int, default=1_000_000)
@@ -360,6 +393,14 @@ def main() -> int:
     parser.add_argument("--session", type=int, default=4, help="of a member, in seconds")
     parser.add_argument("--seconds-max", type=float, default=3600)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--broker-log",
+        type=lambda text: text.partition("=")[::2],
+        action="append",
+        default=[],
+        metavar="LOGGER=LEVEL",
+        help="have Kafka print more, such as kafka.request.logger=debug",
+    )
     parser.add_argument("--directory", type=Path, help="keep logs and data here")
     options = parser.parse_args()
     root = options.directory or Path(tempfile.mkdtemp(prefix="exactly-once-"))

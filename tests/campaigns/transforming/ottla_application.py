@@ -11,10 +11,10 @@ import faulthandler
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import ottla
-from tests.campaigns.transforming import records
+from tests.campaigns.transforming import records, tracing
 from tests.campaigns.transforming.application import (
     CALL_SECONDS,
     TRANSACTION_TIMEOUT_MS,
@@ -22,36 +22,62 @@ from tests.campaigns.transforming.application import (
     say,
 )
 
+Result = tuple[str, bytes, bytes, int]
+
 
 class MeantToBeAborted(Exception):
     """Ends a transaction of marked records."""
 
 
-class Application(Life):
-    """One life of it: ends with a ClientError."""
+class OttlaLife(Life):
+    """What lives on either face of the client share."""
 
-    def live(self) -> None:
-        config = {
+    def client_config(self) -> dict[str, object]:
+        return {
             "bootstrap.servers": self.bootstrap,
             "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
             "linger.ms": 20,
         }
+
+    def consumer_options(self) -> dict[str, object]:
         options = {"auto_offset_reset": "earliest", "auto_commit": False, "read_committed": True}
         if self.protocol == "classic":
             options["session_timeout_ms"] = self.session_timeout_ms
-        client = ottla.Client.from_config(config)
+        return {"group": "transforming", "group_protocol": self.protocol, **options}
+
+    def results(self, found: Sequence[ottla.Record], *, is_marked: bool) -> Iterator[Result]:
+        """Return all that belongs to a transaction: topic, value, key and partition."""
+        name = f"{self.born}/{self.count}{'-' if is_marked else ''}".encode()
+        numbers = []
+        for record in found:
+            assert record.value != records.MARK, "an aborted input was read"
+            number = records.number_of(record.value)
+            result = records.MARK if is_marked else records.transformed(record.value)
+            for topic in (records.OUT, records.AUDIT):
+                yield topic, result, name, records.partition_of(topic, number)
+            numbers.append(number)
+        manifest = records.MARK if is_marked else records.make_manifest(numbers)
+        yield records.MANIFEST, manifest, name, 0
+
+    def told(self) -> dict[str, object]:
+        """Return the callbacks of the subscription."""
+        return {
+            "on_assigned": lambda partitions: say("assigned", len(partitions)),
+            "on_revoked": lambda partitions: say("revoked", len(partitions)),
+            "on_lost": lambda partitions: say("revoked", len(partitions)),
+        }
+
+
+class Application(OttlaLife):
+    """One life of it: ends with a ClientError."""
+
+    def live(self) -> None:
+        client = ottla.Client.from_config(self.client_config())
         try:
             self.producer = client.producer(transactional_id=self.slot)
             self.take_over()
-            self.consumer = client.consumer(
-                group="transforming", group_protocol=self.protocol, **options
-            )
-            self.consumer.subscribe(
-                records.IN,
-                on_assigned=lambda partitions: say("assigned", len(partitions)),
-                on_revoked=lambda partitions: say("revoked", len(partitions)),
-                on_lost=lambda partitions: say("revoked", len(partitions)),
-            )
+            self.consumer = client.consumer(**self.consumer_options())
+            self.consumer.subscribe(records.IN, **self.told())
             say("ready")
             while True:
                 found = self.consumer.poll(limit=self.batch, timeout=0.5)
@@ -93,18 +119,8 @@ class Application(Life):
 
     def write(self, found: Sequence[ottla.Record], *, is_marked: bool) -> None:
         """Write all that belongs to a transaction."""
-        name = f"{self.born}/{self.count}{'-' if is_marked else ''}".encode()
-        numbers = []
-        for record in found:
-            assert record.value != records.MARK, "an aborted input was read"
-            number = records.number_of(record.value)
-            result = records.MARK if is_marked else records.transformed(record.value)
-            for topic in (records.OUT, records.AUDIT):
-                partition = records.partition_of(topic, number)
-                self.producer.send(topic, result, key=name, partition=partition)
-            numbers.append(number)
-        manifest = records.MARK if is_marked else records.make_manifest(numbers)
-        self.producer.send(records.MANIFEST, manifest, key=name, partition=0)
+        for topic, value, key, partition in self.results(found, is_marked=is_marked):
+            self.producer.send(topic, value, key=key, partition=partition)
 
     def go_back(self) -> None:
         """Read from what is committed, as far as it is still this member's."""
@@ -115,6 +131,7 @@ class Application(Life):
 
 def main() -> None:
     faulthandler.register(signal.SIGUSR1)
+    tracing.start()
     while True:
         try:
             Application(sys.argv[1:]).live()

@@ -17,6 +17,12 @@ from pathlib import Path
 from tools.kafka_peer import libraries
 
 ROOT = Path(__file__).resolve().parents[3]
+PROGRAMS = {
+    "confluent": "application",
+    "ottla": "ottla_application",
+    "ottla-async": "ottla_async_application",
+}
+"""By client, which module is the application; Java's is compiled."""
 STEPS = frozenset(
     ("ready", "idle", "committed", "marked", "aborted", "again", "anew", "assigned", "revoked")
 )
@@ -104,10 +110,8 @@ def end(process: subprocess.Popen[bytes] | None) -> None:
 
 def command_of(client: str, directory: Path) -> list[str]:
     """Return the command line of an application, without its arguments; compiles Java's."""
-    if client == "confluent":
-        return [sys.executable, "-m", "tests.campaigns.transforming.application"]
-    if client == "ottla":
-        return [sys.executable, "-m", "tests.campaigns.transforming.ottla_application"]
+    if client in PROGRAMS:
+        return [sys.executable, "-m", f"tests.campaigns.transforming.{PROGRAMS[client]}"]
     classes = directory / "classes"
     if not classes.exists():
         source = Path(__file__).with_name("Transforming.java")
