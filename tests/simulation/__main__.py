@@ -30,14 +30,14 @@ LOST_PAGES = "reboot"
 """Without it a process goes on with the page cache of one whose sync failed, in every world."""
 
 
-def live(name, minutes, trace=None, without=()):
+def live(name, minutes, trace=None, without=(), *, is_digested=False):
     """Live one world; return what came of it, as plain values."""
     mix = mix_of(name)
     mix.leave_out(without)
     if LOST_PAGES in without:
         mix.keeps_lost_pages = True
     with open(trace, "w") if trace else nullcontext() as sink:
-        world = World(name, minutes * 60, mix=mix, sink=sink)
+        world = World(name, minutes * 60, mix=mix, sink=sink, is_digested=is_digested)
         world.run()
     return {
         "name": name,
@@ -145,7 +145,7 @@ def nightly(given):
 
 
 def one(given):
-    result = live(given.world, given.minutes, given.trace, given.without)
+    result = live(given.world, given.minutes, given.trace, given.without, is_digested=given.digest)
     if given.digest:
         print(result["digest"])
         return 0

@@ -48,7 +48,7 @@ def test_a_world_does_not_notice_that_somebody_looks(monkeypatch):
     assert seen.afterlife.looks > 10
     monkeypatch.setattr(afterlife._End, "by", lambda *_: [])
     unseen = a_busy_world("test.looked")
-    assert unseen.run()
+    assert unseen.run(), unseen.problems
     assert unseen.trace.digest() == seen.trace.digest()
 
 

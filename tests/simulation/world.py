@@ -85,14 +85,14 @@ def collecting_by_hand():
 class World:
     """One seed, for so many simulated seconds. ``run`` returns when that is over, or sooner."""
 
-    def __init__(self, seed, seconds, *, mix=None, sink=None):
+    def __init__(self, seed, seconds, *, mix=None, sink=None, is_digested=True):
         self.seed = seed
         self.mix = mix or mix_of(seed)
         self.limit_seconds = seconds
         self.loop = SimulatedLoop()
         self.jobs = Jobs(self.loop, random.Random(f"{seed}/jobs"), chance=self.mix.pause_chance)
         self.jobs.held_up = self._held_up
-        self.trace = Trace(self.loop, sink=sink)
+        self.trace = Trace(self.loop, sink=sink, is_digested=is_digested)
         self.random = random.Random(f"{seed}/world")
         self.network = SimulatedNetwork(self.loop, random.Random(f"{seed}/network"), self.trace)
         self.network.latency_seconds = self.mix.latency_seconds

@@ -20,12 +20,14 @@ CHECKED_MINUTES = 1.0
 PROBLEMS_TOLD = 10
 
 
-def live(name, minutes, *, count=3, trace=None, without=()):
+def live(name, minutes, *, count=3, trace=None, without=(), is_digested=False):
     """Live one world; return what came of it, as plain values."""
     mix = cluster_mix_of(name)
     mix.leave_out(without)
     with open(trace, "w") if trace else nullcontext() as sink:
-        world = ClusterWorld(name, minutes * 60, count=count, mix=mix, sink=sink)
+        world = ClusterWorld(
+            name, minutes * 60, count=count, mix=mix, sink=sink, is_digested=is_digested
+        )
         world.run()
     return {
         "name": name,
@@ -63,7 +65,12 @@ def tell(told, minutes, count):
 
 def one(given):
     told = live(
-        given.world, given.minutes, count=given.nodes, trace=given.trace, without=given.without
+        given.world,
+        given.minutes,
+        count=given.nodes,
+        trace=given.trace,
+        without=given.without,
+        is_digested=given.digest,
     )
     if given.digest:
         print(told["digest"])

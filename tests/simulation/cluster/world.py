@@ -82,7 +82,7 @@ class NoDevice:
 class ClusterWorld:
     """``run`` returns when so many simulated seconds are over, or something was broken."""
 
-    def __init__(self, seed, seconds, *, count=3, mix=None, sink=None):
+    def __init__(self, seed, seconds, *, count=3, mix=None, sink=None, is_digested=True):
         self.seed = seed
         self.mix = mix or cluster_mix_of(seed)
         self.limit_seconds = seconds
@@ -92,7 +92,7 @@ class ClusterWorld:
         self.random = random.Random(f"{seed}/world")
         self.jobs = Jobs(self.loop, random.Random(f"{seed}/jobs"), chance=self.mix.pause_chance)
         self.jobs.held_up = self._held_up
-        self.trace = Trace(self.loop, sink=sink)
+        self.trace = Trace(self.loop, sink=sink, is_digested=is_digested)
         self.network = SimulatedNetwork(self.loop, random.Random(f"{seed}/network"), self.trace)
         self.network.latency_seconds = self.mix.latency_seconds
         self.network.fragment_chance = self.mix.fragment_chance
