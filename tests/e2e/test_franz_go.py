@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import certificates
-from tests.secured import COMING, secured_peer
+from tests.secured import COMING, secured_peer, token_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 PROGRAM = Path(__file__).with_name("go")
@@ -57,7 +57,10 @@ def run(franz, peer):
         protocol, mechanism, user, right = COMING[way]
         made = certificates()
         arguments = ["-broker", peer.secured[protocol], "-ca", str(made / "ca.pem")]
-        if mechanism is not None:
+        if way == "token":
+            token = token_of(peer, user, is_forged=password is not None)
+            arguments += ["-mechanism", mechanism, "-password", token]
+        elif mechanism is not None:
             arguments += ["-mechanism", mechanism, "-user", user, "-password", password or right]
         elif certificate is not None:
             arguments += ["-certificate", str(made / f"{certificate}.crt")]

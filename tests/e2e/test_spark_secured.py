@@ -1,6 +1,6 @@
-"""PySpark over TLS with a password: what its source and sink say when they are refused.
+"""PySpark over TLS by each way: its source, sink and ``to_parquet``, let in, refused, throttled.
 
-What they do when they are let in, ``to_parquet`` too, is in ``test_serve_secure``.
+The same at Ottla and at Apache Kafka.
 """
 
 import time
@@ -8,8 +8,7 @@ import time
 import pytest
 
 from tests.certificates import certificates
-from tests.secured import COMING, secured_peer
-from tools.ottla_peer import OttlaPeer
+from tests.secured import COMING, secured_peer, token_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -19,16 +18,26 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def peer(tmp_path_factory):
+WAYS_WRONG = ("plain", "scram-512", "token")
+
+
+@pytest.fixture(scope="module", params=["ottla", pytest.param("kafka", marks=pytest.mark.kafka)])
+def peer(request, tmp_path_factory):
+    if request.param == "kafka":
+        from tools.kafka_peer import KafkaPeer as Kind
+
+        request.getfixturevalue("kafka_libs")
+    else:
+        from tools.ottla_peer import OttlaPeer as Kind
+
     topics = [f"spark-{way}" for way in COMING]
-    with secured_peer(OttlaPeer, tmp_path_factory.mktemp("spark") / "data", topics) as peer:
+    with secured_peer(Kind, tmp_path_factory.mktemp("spark") / "data", topics) as peer:
         yield peer
 
 
 @pytest.fixture
-def options(peer):
-    def options(way, password=None):
+def options(peer, tmp_path):
+    def options(way, *, wrong=False):
         protocol, mechanism, user, right = COMING[way]
         made = certificates()
         given = {
@@ -39,9 +48,14 @@ def options(peer):
         if mechanism is None:
             given["ssl.certificate.location"] = str(made / "client.crt")
             given["ssl.key.location"] = str(made / "client.key")
+        elif way == "token":
+            token = tmp_path / f"token-{wrong}"
+            token.write_text(token_of(peer, user, is_forged=wrong))
+            given |= {"sasl.mechanism": mechanism}
+            given["sasl.oauthbearer.token.endpoint.url"] = token.as_uri()
         else:
             given |= {"sasl.mechanism": mechanism, "sasl.username": user}
-            given["sasl.password"] = password or right
+            given["sasl.password"] = "not this" if wrong else right
         return {f"kafka.{name}": text for name, text in given.items()}
 
     return options
@@ -57,27 +71,42 @@ def read(spark, options, topic):
     return sorted(len(row.value) for row in frame.select("value").collect())
 
 
+def exported(spark, options, topic, path):
+    from ottla.spark import to_parquet
+
+    given = {"bootstrap": options["kafka.bootstrap.servers"], "options": options}
+    return to_parquet(topic, str(path), **given, spark=spark).rows
+
+
 @pytest.mark.parametrize("way", COMING)
-def test_who_may_come_in_writes_and_reads(spark, options, way):
+def test_who_may_come_in_writes_reads_and_exports(spark, options, way, tmp_path):
     written(spark, options(way), f"spark-{way}", "v", "vv")
     assert read(spark, options(way), f"spark-{way}") == [1, 2]
+    assert exported(spark, options(way), f"spark-{way}", tmp_path / "table") == 2
 
 
-@pytest.mark.parametrize("way", ["plain", "scram-512"])
-def test_a_wrong_password_is_told_and_not_shown(spark, options, way):
+@pytest.mark.parametrize("way", WAYS_WRONG)
+def test_a_wrong_password_or_token_is_told_and_not_shown(spark, options, way, tmp_path):
+    given = options(way, wrong=True)
+    secret = given.get("kafka.sasl.password") or (tmp_path / "token-True").read_text()
     for ask in (
-        lambda: written(spark, options(way, "not this"), f"spark-{way}", "v"),
-        lambda: read(spark, options(way, "not this"), f"spark-{way}"),
+        lambda: written(spark, given, f"spark-{way}", "v"),
+        lambda: read(spark, given, f"spark-{way}"),
+        lambda: exported(spark, given, f"spark-{way}", tmp_path / "table"),
     ):
-        with pytest.raises(Exception, match=r"(?i)authentication failed|credentials") as refused:
+        with pytest.raises(
+            Exception, match=r"(?i)authentication failed|credentials|invalid_token"
+        ) as refused:
             ask()
-        assert "not this" not in str(refused.value)
+        assert secret not in str(refused.value)
 
 
-def test_a_denied_topic_is_told(spark, options):
+@pytest.mark.parametrize("way", ["scram-512", "token"])
+def test_a_denied_topic_is_told(spark, options, way, tmp_path):
     for ask in (
-        lambda: written(spark, options("scram-512"), "denied", "v"),
-        lambda: read(spark, options("scram-512"), "denied"),
+        lambda: written(spark, options(way), "denied", "v"),
+        lambda: read(spark, options(way), "denied"),
+        lambda: exported(spark, options(way), "denied", tmp_path / "table"),
     ):
         with pytest.raises(Exception, match=r"(?i)TOPIC_AUTHORIZATION_FAILED|not authorized"):
             ask()

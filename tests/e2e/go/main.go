@@ -17,6 +17,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
@@ -26,9 +27,9 @@ var (
 	authority   = flag.String("ca", "", "PEM of who signed the broker's certificate; empty: no TLS")
 	certificate = flag.String("certificate", "", "PEM of the client's certificate")
 	key         = flag.String("key", "", "PEM of its key")
-	mechanism   = flag.String("mechanism", "", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+	mechanism   = flag.String("mechanism", "", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER")
 	user        = flag.String("user", "", "who logs in")
-	password    = flag.String("password", "", "and with what")
+	password    = flag.String("password", "", "and with what; a token for OAUTHBEARER")
 	topic       = flag.String("topic", "", "written and read")
 	count       = flag.Int("count", 2, "of records")
 	size        = flag.Int("size", 5, "of each record, in bytes")
@@ -70,6 +71,8 @@ func mechanismOf(name string) (sasl.Mechanism, error) {
 		return scram.Auth{User: *user, Pass: *password}.AsSha256Mechanism(), nil
 	case "SCRAM-SHA-512":
 		return scram.Auth{User: *user, Pass: *password}.AsSha512Mechanism(), nil
+	case "OAUTHBEARER":
+		return oauth.Auth{Token: *password}.AsMechanism(), nil
 	}
 	return nil, errors.New("unknown mechanism " + name)
 }
