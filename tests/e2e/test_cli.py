@@ -350,7 +350,7 @@ def test_errors_are_json_where_that_was_asked_for(ottla, topic):
 @pytest.mark.parametrize(
     ("typed", "what"),
     [
-        ("topic list --nope -o json", "unknown: --nope"),
+        ("topic list --nope -o json", "unknown option --nope"),
         ("topic trim t --output=jsonl", "are required: --to"),
         ("cluster describe -oyaml", "no command describe"),
     ],

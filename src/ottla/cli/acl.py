@@ -16,6 +16,7 @@ from ottla.cli.arguments import (
 )
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
+from ottla.cli.near import did_you_mean
 from ottla.cli.output import FORMATS, Row, answer, note, write_rows
 from ottla.cli.run import run
 from ottla.client.asyncio.acls import Acls
@@ -246,8 +247,9 @@ def _operation(text: str) -> Operation:
     for operation in Operation:
         if operation.name.replace("_", "").lower() == plain:
             return operation
-    known = ", ".join(_word(operation) for operation in Operation)
-    raise Failure(f"no operation {text}", why=f"there are {known}", code=Exit.USAGE)
+    known = [_word(operation) for operation in Operation]
+    fix = did_you_mean(text, known) or f"there are {', '.join(known)}"
+    raise Failure(f"there is no operation {text}", fix=fix, code=Exit.USAGE)
 
 
 def _refuse_useless(acl: Acl) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
+from ottla.cli.near import did_you_mean
 from ottla.cli.output import width
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -28,10 +29,11 @@ class Parser(argparse.ArgumentParser):
         options.setdefault("allow_abbrev", False)
         super().__init__(**options)  # type: ignore[arg-type]
 
-    def error(self, message: str) -> NoReturn:
+    def error(self, message: str, *, fix: str = "") -> NoReturn:
         """Print the complaint and exit with the code of usage errors.
 
-        A command that only gathers others, typed alone, asks for help.
+        A command that only gathers others, typed alone, asks for help. ``fix``: what to do; else
+        where to read more.
         """
         if message == _NO_COMMAND:
             self.print_help()
@@ -39,24 +41,42 @@ class Parser(argparse.ArgumentParser):
         from ottla.cli.failure import Exit, Failure, leave, say_as
 
         say_as(_form_of(sys.argv[1:]))
-        leave(Failure(message, fix=f"{self.prog} --help", code=Exit.USAGE))
+        # argparse begins with the name of the class.
+        what = message.removeprefix("argument ")
+        leave(Failure(what, fix=fix or f"{self.prog} --help", code=Exit.USAGE))
 
     def refuse(self, unknown: list[str]) -> NoReturn:
-        """Exit, naming the options that may have been meant."""
-        options = [each for each in self._option_string_actions if each.startswith("--")]
-        hints = [_near(each.partition("=")[0], options) for each in unknown]
-        said = ", ".join(f"{each}{hint}" for each, hint in zip(unknown, hints, strict=True))
-        self.error(f"unknown: {said}")
+        """Exit, naming the options that may have been meant.
+
+        ``unknown`` are options that there are not, and what stands behind them; or words too many.
+        """
+        options = [each.partition("=")[0] for each in unknown if len(each) > 1 and each[0] == "-"]
+        if not options:
+            self.error(f"too many words: {' '.join(unknown)}")
+        from ottla.cli.kafka_names import instead_of
+
+        for each in options:
+            told = instead_of(self.prog.split()[1:], each, unknown)
+            if told:
+                self.error(f"{each} is an option of Kafka's scripts", fix=told)
+        known = [each for each in self._option_string_actions if each.startswith("--")]
+        hints = [did_you_mean(each, known) if each[:2] == "--" else "" for each in options]
+        if len(options) == 1:
+            self.error(f"unknown option {options[0]}{'; ' if hints[0] else ''}{hints[0]}")
+        said = [
+            f"{each} ({hint})" if hint else each for each, hint in zip(options, hints, strict=True)
+        ]
+        self.error(f"unknown options {', '.join(said)}")
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Refuse what is no choice, in words of one line, with the near ones."""
         if action.choices is None or value in action.choices:
             return
         choices = [str(each) for each in action.choices]
-        hint = _near(str(value), choices) or f"; there are {', '.join(choices)}"
+        hint = did_you_mean(str(value), choices) or f"there are {', '.join(choices)}"
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no other name
-            self.error(f"no command {value}{hint}")
-        raise argparse.ArgumentError(action, f"{value!r} is not one of them{hint}")
+            self.error(f"no command {value}; {hint}")
+        raise argparse.ArgumentError(action, f"{value!r} is not one of them; {hint}")
 
 
 def _form_of(arguments: list[str]) -> str | None:
@@ -72,13 +92,6 @@ def _form_of(arguments: list[str]) -> str | None:
 
 
 _NO_COMMAND = "the following arguments are required: COMMAND"
-
-
-def _near(typed: str, known: list[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(typed, known, 1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -174,6 +187,19 @@ def add_output_option(parser: Parser, *choices: str) -> None:
     )
     if "tsv" in choices:
         parser.add_argument("--no-header", action="store_true", help="of TSV: rows only")
+
+
+def one_of(*names: str) -> Callable[[str], str]:
+    """Return argparse's ``type`` for one of some names, however it is capitalized."""
+
+    def named(text: str) -> str:
+        for each in names:
+            if each.lower() == text.lower():
+                return each
+        hint = did_you_mean(text, names) or f"there are {', '.join(names)}"
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of them; {hint}")
+
+    return named
 
 
 def at_least_one(text: str) -> int:

@@ -118,7 +118,7 @@ def _spread_one(word: str, rest: Iterator[str]) -> list[str]:
                 leave(Failure(f"-{letter} needs a value", fix="ottla cat --help", code=Exit.USAGE))
             return [*found, f"-{letter}={value}"]
         if letter not in _LETTERS:
-            what = f"unknown: -{letter} in {word}"
+            what = f"unknown option -{letter}" + (f" in {word}" if len(word) > 2 else "")
             leave(Failure(what, fix="ottla cat --help", code=Exit.USAGE))
         found.append(f"-{letter}")
     return found

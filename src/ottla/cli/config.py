@@ -6,7 +6,6 @@ line, and the words for DescribeConfigs' numbers. Source: KIP-226.
 
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 
 from ottla.cli import output as out
 from ottla.cli.arguments import (
@@ -19,6 +18,7 @@ from ottla.cli.arguments import (
     add_output_option,
 )
 from ottla.cli.failure import Exit, Failure
+from ottla.cli.near import did_you_mean, near_names
 from ottla.cli.output import FORMATS, Format, Row, answer, note, write_object, write_rows
 from ottla.cli.run import run
 from ottla.cli.second_options import add_second_options
@@ -251,7 +251,7 @@ def parse_resource(text: str) -> Resource:
         return Resource(ResourceType.BROKER, "")
     kinds = {each.name.lower(): each for each in ResourceType}
     if kind not in kinds or not slash or not name:
-        near = get_close_matches(kind, [*kinds, "cluster"], 1)
+        near = near_names(kind, [*kinds, "cluster"])
         hint = f"; did you mean {near[0]}{'' if near[0] == 'cluster' else '/NAME'}?" if near else ""
         raise Failure(f"{text!r} has no configs{hint}", fix=_FORMS, code=Exit.USAGE)
     if kinds[kind] is ResourceType.BROKER and not is_whole(name):
@@ -330,10 +330,9 @@ async def _check_keys(
     for key in keys:
         if key in names:
             continue
-        near = get_close_matches(key, names, 3, 0.7)
-        hint = f"did you mean {' or '.join(near)}?" if near else ""
+        hint = did_you_mean(key, names, 3, likeness=0.7)
         is_open = resource.kind is ResourceType.BROKER
-        if is_open and (not near or key.startswith("listener.name.")):
+        if is_open and (not hint or key.startswith("listener.name.")):
             note(f"note: no broker lists {key}")
             continue
         what = f"{words(resource)} has no config {key}"

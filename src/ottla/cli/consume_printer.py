@@ -38,6 +38,8 @@ Show = Callable[[TopicPartition, TimestampType, Sequence[FoundRow]], list[bytes]
 """Returns each record as it is printed."""
 PROGRESS_SECONDS = 0.5
 TAB = "\t"
+_JOINERS = "\u200c\u200d"
+"""Text in Persian, in scripts of India, and many emoji have these; they move no cursor."""
 
 
 class Search:
@@ -285,7 +287,7 @@ def _seen(data: bytes | None) -> bytes | None:
     """Return ``data`` as it does nothing to a terminal; its lines stay lines."""
     if data is None or (data.isascii() and data.decode().isprintable()):
         return data
-    return printable(data.decode("utf-8", "backslashreplace"), keep="\t\n").encode()
+    return printable(data.decode("utf-8", "backslashreplace"), keep="\t\n" + _JOINERS).encode()
 
 
 def _harmless(line: bytes) -> bytes:
@@ -321,4 +323,4 @@ def _text(value: object) -> str:
             value = value.decode()
         except UnicodeDecodeError:
             return f"{value!r} (not UTF-8)"
-    return printable(value, keep="\t") if isinstance(value, str) else json_text(value)
+    return printable(value, keep="\t" + _JOINERS) if isinstance(value, str) else json_text(value)

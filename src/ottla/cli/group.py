@@ -6,7 +6,6 @@ committed, or the end of the partition is not known.
 
 from argparse import Namespace
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from ottla.cli import output as out
 from ottla.cli.arguments import (
@@ -17,10 +16,12 @@ from ottla.cli.arguments import (
     add_output_option,
     at_least_one,
     later,
+    one_of,
     whole,
 )
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
+from ottla.cli.near import did_you_mean
 from ottla.cli.output import FORMATS, Format, Row, Value, answer, note, write_object, write_rows
 from ottla.cli.run import run
 from ottla.client.asyncio.cluster import Cluster
@@ -36,6 +37,12 @@ NO_TOPIC = "the topic is gone"
 NO_LEADER = "no leader: the end is not known"
 BEYOND_END = "committed beyond the end"
 _OFFSETS = "ottla.cli.group_offsets"
+STATES = (
+    *("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"),
+    *("NotReady", "Dead"),
+)
+TYPES = ("classic", "consumer", "share", "streams")
+"""Kafka's words, of all kinds of groups."""
 COLUMNS = ("topic", "partition", "committed", "end", "lag", "member", "host", "note")
 
 
@@ -45,10 +52,20 @@ def register(commands: Commands) -> None:
     verbs = add_group(commands, "group", about)
     parser = add_command(verbs, "list", "List groups.", list_groups)
     parser.add_argument(
-        "--state", action="append", default=[], help="only Stable, Empty ...; may be given twice"
+        "--state",
+        action="append",
+        default=[],
+        type=one_of(*STATES),
+        metavar="STATE",
+        help="only Stable, Empty ...; may be given twice",
     )
     parser.add_argument(
-        "--type", action="append", default=[], help="only classic or consumer groups"
+        "--type",
+        action="append",
+        default=[],
+        type=one_of(*TYPES),
+        metavar="TYPE",
+        help="only classic or consumer groups",
     )
     add_output_option(parser, *FORMATS)
     add_client_options(parser)
@@ -319,8 +336,7 @@ async def existing_group(groups: Groups, name: str) -> GroupDescription:
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         known = [one.group for one in await groups.list_groups()]
-        near = get_close_matches(name, known, 3, 0.6)
-        hint = f"did you mean {' or '.join(near)}?" if near else "ottla group list"
+        hint = did_you_mean(name, known, 3) or "ottla group list"
         raise Failure(f"there is no group {name}", fix=hint, code=Exit.NOT_FOUND) from error
 
 

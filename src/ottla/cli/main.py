@@ -51,14 +51,6 @@ ottla {__version__}: a Kafka-compatible streaming log
 """
 
 
-_NAMED = {
-    "topic": "--topic",
-    "consume": "--topic",
-    "produce": "--topic",
-    "group": "--group",
-    "txn": "--transactional-id",
-}
-"""Options of Kafka's scripts that stand here for what a command takes without one."""
 _PLACES = ("--from", "--to", "--shift")
 """Options whose value may begin with a dash."""
 
@@ -143,18 +135,19 @@ def _parse(arguments: list[str]) -> "Namespace":
         from ottla.cli.cat import spread
 
         arguments = [typed, *spread(arguments[1:])]
-    chosen, unknown = parser.parse_known_args(_join_places(_without_names(arguments)))
+    chosen, unknown = parser.parse_known_args(_join_places(_in_our_names(arguments)))
     if unknown:
         chosen.parser.refuse(unknown)
     return chosen
 
 
-def _without_names(arguments: list[str]) -> list[str]:
-    """Return ``topic describe --topic orders`` as ``topic describe orders``."""
-    named = _NAMED.get(arguments[0])
-    if named is None or not any(each.startswith(named) for each in arguments):
+def _in_our_names(arguments: list[str]) -> list[str]:
+    """Return ``topic describe --topic orders`` as ``topic describe orders``, and the like."""
+    if not any(each.startswith("--") for each in arguments):
         return arguments
-    return [each.removeprefix(f"{named}=") for each in arguments if each != named]
+    from ottla.cli.kafka_names import translated
+
+    return translated(arguments)
 
 
 def _join_places(arguments: list[str]) -> list[str]:
@@ -169,8 +162,7 @@ def _join_places(arguments: list[str]) -> list[str]:
 
 
 def _unknown(typed: str) -> str:
-    from difflib import get_close_matches
+    from ottla.cli.near import did_you_mean
 
-    near = get_close_matches(typed, COMMANDS, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+    hint = did_you_mean(typed, COMMANDS) or f"there are {', '.join(COMMANDS)}"
     return f"no command {typed}; {hint}"

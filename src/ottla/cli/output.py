@@ -58,7 +58,7 @@ def write_rows(
                 text = "\t".join(columns) + "\n" + text
         case _:
             text = table(rows, columns)
-            if sys.stdout.isatty() and max(map(len, text.splitlines()), default=0) > width():
+            if sys.stdout.isatty() and max(map(cells, text.splitlines()), default=0) > width():
                 text = blocks(rows, columns)
             elif rows:
                 head, _, rest = text.partition("\n")
@@ -168,11 +168,11 @@ def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
     """Return aligned columns under upper-case names; numbers to the right."""
     if not rows:
         return ""
-    cells = [[_cell(each, row.get(each)) for each in columns] for row in rows]
+    texts = [[_cell(each, row.get(each)) for each in columns] for row in rows]
     heads = [each.upper().replace("_", " ") for each in columns]
-    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    widths = [max(map(cells, column)) for column in zip(heads, *texts, strict=True)]
     is_number = [type(rows[0].get(each)) is int for each in columns]
-    lines = ["  ".join(map(_pad, line, widths, is_number)).rstrip() for line in (heads, *cells)]
+    lines = ["  ".join(map(_pad, line, widths, is_number)).rstrip() for line in (heads, *texts)]
     return "\n".join(lines) + "\n"
 
 
@@ -205,6 +205,22 @@ def width() -> int:
     return WIDTH_UNKNOWN
 
 
+def cells(text: str) -> int:
+    """Return how many columns of a terminal a text takes: two for each wide character."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width
+
+    return sum(
+        0 if category(each) in _WITHOUT_WIDTH else 2 if east_asian_width(each) in "WF" else 1
+        for each in text
+    )
+
+
+_WITHOUT_WIDTH = ("Mn", "Me", "Cf")
+"""Unicode's categories of what stands on, or joins, other characters."""
+
+
 def bold(text: str) -> str:
     """Return ``text`` in bold if standard output is a terminal that shows it (and no NO_COLOR)."""
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR") and not _is_dumb():
@@ -225,7 +241,7 @@ def note(text: str) -> None:
 def progress(text: str) -> None:
     """Show where a command is, on a terminal only; the next one, or nothing, takes its place."""
     if sys.stderr.isatty() and not _is_dumb():
-        sys.stderr.write(f"\r\x1b[K{printable(text)[: width() - 1]}")
+        sys.stderr.write(f"\r\x1b[K{_cut(printable(text), width() - 1)}")
         sys.stderr.flush()
 
 
@@ -259,7 +275,16 @@ def _is_dumb() -> bool:
 
 
 def _pad(text: str, width: int, is_number: bool) -> str:
-    return text.rjust(width) if is_number else text.ljust(width)
+    room = " " * (width - cells(text))
+    return room + text if is_number else text + room
+
+
+def _cut(text: str, width: int) -> str:
+    """Return as much of a text as fits."""
+    text = text[:width]
+    while cells(text) > width:
+        text = text[:-1]
+    return text
 
 
 def _cell(name: str, value: Value) -> str:

@@ -21,6 +21,7 @@ from ottla.cli.arguments import (
 )
 from ottla.cli.failure import Exit, Failure, explain, leave, leave_at_once
 from ottla.cli.interruption import Told, raising
+from ottla.cli.near import did_you_mean
 from ottla.cli.output import FORMATS, Row, note, write_object, write_rows
 from ottla.errors import OttlaError
 
@@ -108,10 +109,9 @@ def init(options: Namespace) -> None:
         if options.directory is None:
             raise Failure("which directory?", fix="ottla pipeline init orders", code=Exit.USAGE)
         if options.template not in TEMPLATES:
-            known = ", ".join(TEMPLATES)
-            raise Failure(
-                f"no template {options.template}", fix=f"there are {known}", code=Exit.USAGE
-            )
+            known = f"there are {', '.join(TEMPLATES)}"
+            fix = did_you_mean(options.template, TEMPLATES) or known
+            raise Failure(f"there is no template {options.template}", fix=fix, code=Exit.USAGE)
         directory = Path(options.directory)
         for path in make(directory, options.template, options.bootstrap or DEFAULT_BOOTSTRAP):
             print(path)

@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import difflib
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable
@@ -12,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.failure import Exit, Failure
+from ottla.cli.near import did_you_mean
 from ottla.cli.output import Format, Row, RowWriter, note
 from ottla.config.human import parse_duration_ms, size_text
 from ottla.env.blocking import BlockingClock, new_lock
@@ -205,8 +205,7 @@ def _refresh(options: Namespace, graph: "Graph", *, is_first: bool) -> "Refresh"
     tables = [name for name, node in graph.nodes.items() if node.kind in TABLES]
     for name in (*full, *only):
         if graph.find(name) not in tables:
-            near = difflib.get_close_matches(name, tables, 1)
-            fix = f"did you mean {near[0]}?" if near else f"there are {', '.join(tables) or 'none'}"
+            fix = did_you_mean(name, tables) or f"there are {', '.join(tables) or 'none'}"
             raise Failure(f"the pipeline has no table {name}", fix=fix, code=Exit.USAGE)
     if not is_first:
         return Refresh(only=only)

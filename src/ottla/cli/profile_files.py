@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ottla.cli.failure import Exit, Failure
+from ottla.cli.near import did_you_mean
 
 SECRETS = frozenset(
     {
@@ -49,8 +50,9 @@ def existing(name: str) -> Path:
     """Return the file of a profile. Raises Failure, which tells which profiles there are."""
     path = path_of(name)
     if not path.is_file():
-        there = ", ".join(names())
-        fix = f"there are {there}" if there else f"ottla profile set {name} -b HOST:PORT"
+        there = names()
+        fix = f"there are {', '.join(there)}" if there else f"ottla profile set {name} -b HOST:PORT"
+        fix = did_you_mean(name, there) or fix
         raise Failure(f"there is no profile {name}", fix=fix, code=Exit.NOT_FOUND)
     return path
 

@@ -13,6 +13,7 @@ from ottla.cli.arguments import (
     add_output_option,
 )
 from ottla.cli.failure import Exit, Failure
+from ottla.cli.near import did_you_mean
 from ottla.cli.output import FORMATS, Row, answer, note, write_rows
 from ottla.cli.run import run
 from ottla.client.asyncio.cluster import Cluster
@@ -143,6 +144,9 @@ def _bound(text: str) -> tuple[str, float]:
         bound = float(parse_size_bytes(number) if is_size else number)
     except ValueError:
         bound = float("nan")
+    near = "" if key in KEYS else did_you_mean(key, KEYS)
+    if near:
+        raise Failure(f"there is no quota {key}", fix=near, code=Exit.USAGE)
     if not key or not isfinite(bound):
         fix = f"KEY=NUMBER, with one of {', '.join(KEYS)}; bytes also as 1MiB"
         raise Failure(f"not a bound: {text}", fix=fix, code=Exit.USAGE)

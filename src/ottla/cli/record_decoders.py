@@ -6,6 +6,7 @@ Owns the decoders' names. What cannot be decoded is shown as it is, and marked: 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ottla.cli.near import did_you_mean
 from ottla.cli.output import json_text
 from ottla.records.record import Record
 
@@ -135,7 +136,8 @@ def _decoder(how: str, field: str, registry: str | None) -> Decode:
             return lambda data: b64encode(data).decode("ascii")
         case "text":
             return bytes.decode
-    raise ValueError(f"--decode {how!r} is not one of {', '.join(NAMES)}")
+    hint = did_you_mean(how, NAMES) or f"there are {', '.join(NAMES)}"
+    raise ValueError(f"--decode {how!r} is not one of them; {hint}")
 
 
 def _number(layout: str) -> Decode:

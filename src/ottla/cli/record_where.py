@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from ottla.cli.near import did_you_mean
 from ottla.records.rows import FoundRow
 
 Decode = Callable[[bytes], object]
@@ -162,7 +163,9 @@ def _field(text: str) -> tuple[str, list[str | int | None], str]:
     word = re.match(r"\s*([a-z]+)", text)
     if word is None or word[1] not in {*_ROOTS, "header", "partition"}:
         known = "key, value, header.NAME, offset, partition, timestamp"
-        raise ValueError(f"{text!r} begins with none of {known}; {_GRAMMAR}")
+        hint = did_you_mean("" if word is None else word[1], (*_ROOTS, "header", "partition"))
+        what = f"{text!r} begins with none of {known}"
+        raise ValueError(f"{what}; {hint or _GRAMMAR}")
     position = word.end()
     steps: list[str | int | None] = []
     while step := _STEP.match(text, position):

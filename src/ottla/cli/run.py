@@ -75,7 +75,17 @@ def client_settings(
             texts["socket.connection.setup.timeout.ms"] = str(_milliseconds(timeout))
         return read_settings(texts)
     except InvalidConfig as error:
-        raise explain(error) from error
+        raise _with_option(error) from error
+
+
+def _with_option(error: InvalidConfig) -> Failure:
+    """Return the failure, with the option that says here what a client's setting would."""
+    from ottla.cli.kafka_names import OPTIONS_OF_SETTINGS
+
+    failure = explain(error)
+    if error.key in OPTIONS_OF_SETTINGS:
+        failure.fix = f"it is an option here: {OPTIONS_OF_SETTINGS[error.key]}"
+    return failure
 
 
 def _of_a_client(texts: dict[str, str], path: Path) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from ottla.cli.near import did_you_mean
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.wire.offsets import EARLIEST, LATEST, NO_OFFSET
 from ottla.config.human import is_whole, parse_duration_ms
@@ -50,9 +51,14 @@ def start_timestamp(text: str, now_ms: int) -> int | None:
         # Below 0 are Kafka's names of places.
         return max(0, round(datetime.fromisoformat(text).astimezone().timestamp() * 1000))
     except (ValueError, OverflowError):
+        hint = did_you_mean(text, ("earliest", "latest", "beginning", "end"))
         raise ValueError(
-            f"{text!r} is not a place in a log; write earliest, latest, an offset, -10 (the last"
-            " ten), -5m (a time ago), @1700000000000 (ms) or 2026-01-31T12:00"
+            f"{text!r} is not a place in a log; "
+            + (
+                hint
+                or "write earliest, latest, an offset, -10 (the last ten), -5m (a time ago),"
+                " @1700000000000 (ms) or 2026-01-31T12:00"
+            )
         ) from None
 
 

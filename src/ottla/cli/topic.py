@@ -1,7 +1,6 @@
 """``ottla topic``: create, list, describe, alter, delete, add-partitions; see ``topic_data``."""
 
 from argparse import Namespace
-from difflib import get_close_matches
 
 from ottla.cli import output as out
 from ottla.cli import topic_data
@@ -17,6 +16,7 @@ from ottla.cli.arguments import (
 from ottla.cli.config_texts import read_configs
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
+from ottla.cli.near import did_you_mean
 from ottla.cli.output import FORMATS, Format, Row, answer, note, write_object, write_rows
 from ottla.cli.run import run
 from ottla.client.asyncio.admin import CLUSTER_DEFAULT, Admin
@@ -288,8 +288,7 @@ async def existing_topic(cluster: Cluster, name: str) -> TopicView:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
         known = [each.name for each in await admin.list_topics() if not each.is_internal]
-        near = get_close_matches(name, known, 3, 0.6)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"ottla topic create {name}"
+        hint = did_you_mean(name, known, 3) or f"ottla topic create {name}"
         raise Failure(f"there is no topic {name}", fix=hint, code=Exit.NOT_FOUND) from error
 
 

@@ -4,7 +4,6 @@ An open transaction holds read_committed consumers up: ``list --open-for`` finds
 """
 
 from argparse import Namespace
-from difflib import get_close_matches
 
 from ottla.cli import output as out
 from ottla.cli.arguments import (
@@ -14,9 +13,11 @@ from ottla.cli.arguments import (
     add_group,
     add_output_option,
     later,
+    one_of,
 )
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
+from ottla.cli.near import did_you_mean
 from ottla.cli.output import FORMATS, Row, Value, age_text, answer, note, utc_text, write_rows
 from ottla.cli.run import run
 from ottla.client.asyncio.cluster import Cluster
@@ -36,6 +37,10 @@ COLUMNS = (
 LIST_COLUMNS = ("transactional_id", "state", "producer_id", "age", "partitions")
 AGE_COLUMNS = ("transactional_id", "age", "started", "producer_id", "partitions")
 ONGOING = "Ongoing"
+STATES = (
+    *("Empty", ONGOING, "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"),
+    *("PrepareEpochFence", "Dead"),
+)
 _PARTITIONS = "ottla.cli.txn_partitions"
 
 
@@ -45,7 +50,12 @@ def register(commands: Commands) -> None:
     verbs = add_group(commands, "txn", about)
     parser = add_command(verbs, "list", "List transactional ids.", list_transactions)
     parser.add_argument(
-        "--state", action="append", default=[], help="only Ongoing, Empty ...; may be given twice"
+        "--state",
+        action="append",
+        default=[],
+        type=one_of(*STATES),
+        metavar="STATE",
+        help="only Ongoing, Empty ...; may be given twice",
     )
     parser.add_argument(
         "--open-for", metavar="DURATION", help="only transactions open for longer: 30s, 5m"
@@ -213,7 +223,6 @@ async def _existing(transactions: Transactions, name: str) -> TransactionDescrip
         if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             raise
         known = [one.transactional_id for one in await transactions.list_transactions()]
-        near = get_close_matches(name, known, 3, 0.6)
-        hint = f"did you mean {' or '.join(near)}?" if near else "ottla txn list"
+        hint = did_you_mean(name, known, 3) or "ottla txn list"
         why = f"there is no transactional id {name}"
         raise Failure(why, fix=hint, code=Exit.NOT_FOUND) from error

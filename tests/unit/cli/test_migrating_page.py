@@ -6,14 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from ottla.cli.kafka_names import RENAMED, REPLACED, VALUED
 from ottla.cli.main import _parse
 
 PAGE = Path(__file__).parents[3] / "docs" / "migrating.md"
-ROWS = [
-    [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-    for line in PAGE.read_text(encoding="utf-8").splitlines()
-    if line.startswith("| ") and "---" not in line
-][1:]
+
+
+def rows(text):
+    return [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("| ") and "---" not in line
+    ][1:]
+
+
+TASKS, _, OPTIONS = PAGE.read_text(encoding="utf-8").partition("Other options of Kafka's scripts")
+ROWS = rows(TASKS)
 TYPED = [
     command
     for row in ROWS
@@ -25,6 +33,19 @@ TYPED = [
 def test_every_row_has_as_many_cells_as_the_head():
     assert len(ROWS) > 25
     assert {len(row) for row in ROWS} == {5}
+
+
+def test_the_options_that_are_said_to_be_understood_are():
+    told = rows(OPTIONS)
+    assert {len(row) for row in told} == {3}
+    for commands, kafkas, _ in told:
+        for command in re.findall(r"`([^`]+)`", commands):
+            known = {
+                *RENAMED.get(command, ()),
+                *REPLACED.get(command, ()),
+                *VALUED.get(command, ()),
+            }
+            assert {each.split()[0] for each in re.findall(r"`([^`]+)`", kafkas)} <= known
 
 
 @pytest.mark.parametrize("command", TYPED)

@@ -154,3 +154,22 @@ def test_no_color_is_honoured(monkeypatch):
     assert output.bold("x") == "\x1b[1mx\x1b[0m"
     monkeypatch.setenv("NO_COLOR", "1")
     assert output.bold("x") == "x"
+
+
+def test_wide_characters_do_not_bend_a_table():
+    rows = [{"group": "分析グループ", "lag": 5}, {"group": "e\u0301t\u00e9", "lag": 12}]
+    head, wide, combined = table(rows, ("group", "lag")).splitlines()
+    assert head == "GROUP         LAG"
+    assert wide == "分析グループ    5"
+    assert combined == "e\u0301t\u00e9" + " " * 12 + "12"
+    assert [output.cells(each) for each in (head, wide, combined)] == [17, 17, 17]
+
+
+def test_a_table_is_as_wide_as_its_characters_are(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+    write_rows([{"group": "組" * 25, "state": "Empty"}], ("group", "state"), Format.TABLE)
+    assert "  " in capsys.readouterr().out  # 50 columns and 7: a table.
+    write_rows([{"group": "組" * 28, "state": "Empty"}], ("group", "state"), Format.TABLE)
+    assert capsys.readouterr().out.splitlines()[1] == "STATE  Empty"
