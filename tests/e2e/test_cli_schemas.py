@@ -40,7 +40,7 @@ OPTIONS = {
     "transaction.state.log.num.partitions": 2,
 }
 ROWS = {"table", "json", "jsonl", "yaml", "tsv"}
-ELSEWHERE = {"pipeline check", "pipeline explain", "pipeline run"}
+ELSEWHERE = {"pipeline init", "pipeline check", "pipeline explain", "pipeline run"}
 """Spark's tests hold these to their schemas."""
 EMPTY = {"cluster balance", "cluster drain", "cluster health", "topic move", "txn hanging"}
 """A node alone has nothing of these; their rows are made by hand below."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
 from ottla.cli.near import did_you_mean
-from ottla.cli.output import width
+from ottla.cli.terminal import width
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_TIMEOUT = "1s"

@@ -60,7 +60,9 @@ def register(commands: Commands) -> None:
     about = "Wait until the cluster answers, or a topic has leaders. For scripts."
     parser = add_command(verbs, "wait", about, wait)
     parser.add_argument("--topic", action="append", default=[], help="for it, too; repeatable")
-    parser.add_argument("--for", dest="patience", default="60s", metavar="TIME", help="60s")
+    parser.add_argument(
+        "--for", dest="patience", default="60s", metavar="TIME", help="how long; 60s"
+    )
     add_client_options(parser)
 
 
@@ -72,7 +74,7 @@ def _register_moves(verbs: Commands) -> None:
     draining.add_argument("node", type=whole, metavar="NODE", help="its id")
     for parser in (balancing, draining):
         parser.add_argument("--execute", action="store_true", help="move; else only print")
-        parser.add_argument("--no-wait", action="store_true", help="until replicas have moved")
+        parser.add_argument("--no-wait", action="store_true", help="return while they move")
         add_output_option(parser, *FORMATS)
         add_client_options(parser)
 
@@ -173,7 +175,7 @@ async def check_broker(cluster: Cluster, node_id: int) -> None:
     await cluster.refresh([])
     if node_id not in cluster.view.brokers:
         there = ", ".join(map(str, sorted(cluster.view.brokers)))
-        fix = f"there are {there}"
+        fix = f"the cluster has {there}"
         raise Failure(f"there is no broker {node_id}", fix=fix, code=Exit.NOT_FOUND)
 
 

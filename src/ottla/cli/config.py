@@ -22,6 +22,7 @@ from ottla.cli.near import did_you_mean, near_names
 from ottla.cli.output import FORMATS, Format, Row, answer, note, write_object, write_rows
 from ottla.cli.run import run
 from ottla.cli.second_options import add_second_options
+from ottla.cli.terminal import width
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.configs import ConfigEntry, Configs, Resource, ResourceType
 from ottla.config.human import is_whole
@@ -193,7 +194,7 @@ def explain(options: Namespace) -> None:
         if told["documentation"]:
             from textwrap import fill
 
-            note(fill(str(told["documentation"]), out.width() - 1))
+            note(fill(str(told["documentation"]), width() - 1))
         write_rows(layers, LAYER_COLUMNS, format_, header=not options.no_header)
 
     run(options, command)
@@ -304,7 +305,7 @@ async def _existing(cluster: Cluster, text: str) -> Resource:
     """Return what is named, if it is there. Raises Failure."""
     resource = parse_resource(text)
     if resource.kind is ResourceType.TOPIC:
-        from ottla.cli.topic import existing_topic
+        from ottla.cli.topic_choice import existing_topic
 
         await existing_topic(cluster, resource.name)
     elif resource.kind is ResourceType.BROKER and resource.name:

@@ -13,6 +13,7 @@ from ottla.cli.failure import Exit, Failure
 from ottla.cli.output import (
     Format,
     Row,
+    clear_progress,
     json_printable,
     json_text,
     note,
@@ -24,7 +25,6 @@ from ottla.cli.output import (
 from ottla.cli.record_decoders import Decoders
 from ottla.cli.record_format import compile_output
 from ottla.cli.record_json import record_json, record_row, rows_json
-from ottla.cli.record_where import Where
 from ottla.client.asyncio.fetcher import FetchedBatches
 from ottla.client.wire.reading import OnCorrupt, read_rows
 from ottla.env.clock import Clock
@@ -33,6 +33,10 @@ from ottla.ids import TopicPartition
 from ottla.records.batch import TimestampType
 from ottla.records.record import Record
 from ottla.records.rows import FoundRow
+
+TYPE_CHECKING = False  # what most do without costs them nothing
+if TYPE_CHECKING:
+    from ottla.cli.record_where import Where
 
 Show = Callable[[TopicPartition, TimestampType, Sequence[FoundRow]], list[bytes]]
 """Returns each record as it is printed."""
@@ -45,7 +49,7 @@ _JOINERS = "\u200c\u200d"
 class Search:
     """``--where``: what was looked at, and how much of it was found."""
 
-    def __init__(self, where: Where, clock: Clock) -> None:
+    def __init__(self, where: "Where", clock: Clock) -> None:
         self.where = where
         self.found = 0
         self.total: int | None = None
@@ -164,6 +168,7 @@ class Printer:
         if self._as_list:
             self._out.write(b",\n" if self.printed else b"\n")
         lines = self._show(partition, kind, rows)
+        clear_progress()
         self._out.write((b",\n" if self._as_list else b"").join(lines))
         self.printed += len(rows)
         if self.search is not None:

@@ -8,7 +8,7 @@ import sys
 from enum import IntEnum
 from typing import NoReturn
 
-from ottla.cli.output import json_text, note
+from ottla.cli.output import json_text, note, note_wrapped
 from ottla.cli.streams import OutputFailed
 from ottla.client.wire.errors import ConnectionFailed
 from ottla.config.option import InvalidConfig
@@ -109,7 +109,6 @@ def say_as(form: str | None) -> None:
 
 def leave(failure: Failure) -> NoReturn:
     """Print the failure, where scripts asked for JSON or YAML in that form, and exit."""
-    text = str(failure)
     if _form in ("json", "jsonl", "yaml"):
         told = {
             "code": failure.code.name,
@@ -117,8 +116,13 @@ def leave(failure: Failure) -> NoReturn:
             "why": failure.why,
             "fix": failure.fix,
         }
-        text = json_text({"error": told})  # JSON is YAML, too.
-    note(text)
+        note(json_text({"error": told}))  # JSON is YAML, too.
+        sys.exit(failure.code)
+    for line in str(failure).splitlines():
+        if line.startswith("  fix: ottla "):  # It is copied.
+            note(line)
+        else:
+            note_wrapped(line, indent="  " if line.startswith("error") else " " * len("  why: "))
     sys.exit(failure.code)
 
 

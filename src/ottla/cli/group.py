@@ -4,6 +4,7 @@ Lag is a number and never negative. Where it is missing, a note says why: nothin
 committed, or the end of the partition is not known.
 """
 
+import sys
 from argparse import Namespace
 from collections.abc import Iterable
 
@@ -22,7 +23,19 @@ from ottla.cli.arguments import (
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.near import did_you_mean
-from ottla.cli.output import FORMATS, Format, Row, Value, answer, note, write_object, write_rows
+from ottla.cli.output import (
+    FORMATS,
+    Format,
+    Row,
+    Value,
+    answer,
+    counted,
+    fits,
+    note,
+    note_wrapped,
+    write_object,
+    write_rows,
+)
 from ottla.cli.run import run
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.groups import Groups
@@ -43,7 +56,9 @@ STATES = (
 )
 TYPES = ("classic", "consumer", "share", "streams")
 """Kafka's words, of all kinds of groups."""
-COLUMNS = ("topic", "partition", "committed", "end", "lag", "member", "host", "note")
+COLUMNS: tuple[str, ...] = (
+    *("topic", "partition", "committed", "end", "lag", "member", "host", "note"),
+)
 
 
 def register(commands: Commands) -> None:
@@ -187,15 +202,27 @@ def describe(options: Namespace) -> None:
             except KafkaError as error:  # It has gone meanwhile, or is of another kind.
                 if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                     raise
-        if format_ in (Format.TABLE, Format.TSV):
-            every: list[Row] = [
-                {"group": group.group, **row} for group, rows in found for row in rows
-            ]
-            write_rows(every, ("group", *COLUMNS), format_, header=not options.no_header)
-            return
-        write_rows([_description(group, rows) for group, rows in found], (), format_)
+        _write_all(found, format_, header=not options.no_header)
 
     run(options, command)
+
+
+def _write_all(
+    found: list[tuple[GroupDescription, list[Row]]], format_: Format, *, header: bool
+) -> None:
+    """Print several groups: on a terminal one below the other, for scripts as rows."""
+    if format_ is Format.TABLE and sys.stdout.isatty():
+        for number, (group, rows) in enumerate(found):
+            if number:
+                note("")
+            _write_description(group, rows, format_, header=header)
+    elif format_ in (Format.TABLE, Format.TSV):
+        every: list[Row] = [{"group": group.group, **row} for group, rows in found for row in rows]
+        write_rows(every, ("group", *COLUMNS), format_, header=header)
+    else:
+        write_rows([_description(group, rows) for group, rows in found], (), format_)
+    if not found:
+        note("no groups yet: ottla consume TOPIC --group NAME makes one")
 
 
 async def described(
@@ -214,7 +241,7 @@ async def described(
 def _write_description(
     group: GroupDescription, rows: list[Row], format_: Format, *, header: bool
 ) -> None:
-    members = f"{len(group.members)} member" + ("" if len(group.members) == 1 else "s")
+    members = counted(len(group.members), "member")
     lags = [row["lag"] for row in rows if isinstance(row["lag"], int)]
     if format_ in (Format.TABLE, Format.TSV):
         how = f"  {group.assignor}" if group.assignor else ""
@@ -227,9 +254,14 @@ def _write_description(
             note(
                 f"  no offset was committed: ottla group reset {group.group} --topic TOPIC --to .."
             )
-        # A script finds the same columns each time.
-        has_notes = format_ is Format.TSV or any(row["note"] for row in rows)
-        write_rows(rows, COLUMNS if has_notes else COLUMNS[:-1], format_, header=header)
+        columns = COLUMNS
+        if format_ is Format.TABLE and group.members and not fits(rows, COLUMNS):
+            columns = tuple(each for each in COLUMNS if each not in ("member", "host"))
+            for one in group.members:
+                if one.partitions:
+                    places = ", ".join(map(str, one.partitions))
+                    note_wrapped(f"  {one.member_id} at {one.host} has {places}", indent=" " * 4)
+        write_rows(rows, columns, format_, header=header)
         return
     write_object(_description(group, rows), format_)
 
@@ -315,7 +347,7 @@ def delete(options: Namespace) -> None:
                 raise
             await check_empty(groups, name)
             offsets = len(await groups.committed(name))
-            note(f"delete {name}: {offsets} committed offset" + ("" if offsets == 1 else "s"))
+            note(f"delete {name}: {counted(offsets, 'committed offset')}")
             doomed.append(name)
         if options.dry_run or not doomed:
             return

@@ -8,7 +8,7 @@ from ottla.cli import output as out
 from ottla.cli.consent import ask
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.group import NO_TOPIC, check_empty, existing_group, partition_ends
-from ottla.cli.output import Row, answer, note, write_rows
+from ottla.cli.output import Row, answer, counted, note, write_rows
 from ottla.cli.partition_choice import chosen_partitions
 from ottla.cli.run import run
 from ottla.cli.start import start_offsets
@@ -51,7 +51,7 @@ def reset(options: Namespace) -> None:
             note("nothing was changed (--dry-run)")
             return
         if not options.yes:
-            ask(f"reset {len(rows)} offsets of {name}? [y/N] ")
+            ask(f"reset {counted(len(rows), 'offset')} of {name}? [y/N] ")
         await groups.commit(name, wanted)
         kept = await groups.committed(name, wanted)
         for each, offset in wanted.items():
@@ -162,7 +162,7 @@ def delete_offsets(options: Namespace) -> None:
         if options.dry_run:
             return
         if not options.yes:
-            ask(f"delete {len(doomed)} offsets of {name}? [y/N] ")
+            ask(f"delete {counted(len(doomed), 'offset')} of {name}? [y/N] ")
         await groups.delete_offsets(name, doomed)
         for each in doomed:
             answer(f"deleted {each}")

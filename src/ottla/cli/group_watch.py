@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ottla.cli import output as out
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.group import described, existing_group
-from ottla.cli.output import Row, RowWriter, age_text, utc_text
+from ottla.cli.output import Row, RowWriter, age_text, counted, utc_text
 from ottla.cli.run import run
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.groups import Groups
@@ -117,7 +117,12 @@ def row_of(group: GroupDescription, look: Look, at: Pace, now_ms: int) -> Row:
 def line_of(row: Row) -> str:
     """Return the row as a person reads it, below those of the looks before."""
     clock = str(row["time"])[11:19]
-    parts = [f"{clock}Z", str(row["state"]), f"{row['members']} members", f"lag {row['lag']:,}"]
+    parts = [
+        f"{clock}Z",
+        str(row["state"]),
+        counted(_number(row["members"]), "member"),
+        f"lag {row['lag']:,}",
+    ]
     if row["read_per_s"] is not None:
         parts += [f"read {row['read_per_s']:,}/s", f"written {row['written_per_s']:,}/s"]
     if row["empty_in_ms"]:

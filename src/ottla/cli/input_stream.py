@@ -17,7 +17,8 @@ READ_BYTES = 1 << 17
 
 def cannot_read(error: OSError, what: str = "standard input") -> Failure:
     """Return the failure that tells of ``error``."""
-    return Failure(f"cannot read {what}", why=error.strerror or "", fix="pipe lines in, or < FILE")
+    fix = "pipe lines in, or < FILE" if what == "standard input" else ""
+    return Failure(f"cannot read {what}", why=error.strerror or "", fix=fix)
 
 
 @contextmanager

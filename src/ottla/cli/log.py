@@ -18,10 +18,10 @@ from ottla.cli.output import (
     note,
     progress,
     utc_text,
-    width,
     write_object,
 )
 from ottla.cli.record_json import bytes_json, headers_json
+from ottla.cli.terminal import width
 from ottla.config.human import size_text
 
 if TYPE_CHECKING:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Self
 
+from ottla.cli.terminal import width
+
 Value = str | int | float | bool | None | Sequence["Value"] | Mapping[str, "Value"]
 Row = Mapping[str, Value]
 
@@ -25,8 +27,8 @@ class Format(StrEnum):
 
 
 FORMATS = tuple(each.value for each in Format)
-WIDTH_MIN = 40
-WIDTH_UNKNOWN = 80
+FIRST_COLUMN_MIN = 12
+"""With less room for it, a table is no better than lines of name and value."""
 _IDS = ("id", "epoch", "partition", "leader", "coordinator", "port")
 """Names of columns that end so hold numbers that are names: without separators."""
 
@@ -43,8 +45,10 @@ def write_rows(
 ) -> None:
     """Print rows. ``columns`` are what table and TSV show, in order; the others show every key.
 
+    A table leaves out notes where there are none.
     ``header``: whether TSV begins with the names of the columns.
     """
+    clear_progress()
     match format_:
         case Format.JSON:
             text = json_text(rows, indent=2) + "\n"
@@ -57,12 +61,10 @@ def write_rows(
             if header:
                 text = "\t".join(columns) + "\n" + text
         case _:
-            text = table(rows, columns)
-            if sys.stdout.isatty() and max(map(cells, text.splitlines()), default=0) > width():
-                text = blocks(rows, columns)
-            elif rows:
-                head, _, rest = text.partition("\n")
-                text = f"{bold(head)}\n{rest}"
+            if rows and not any(row.get("note") for row in rows):
+                columns = [each for each in columns if each != "note"]
+            is_fitted = rows and sys.stdout.isatty()
+            text = fitted(rows, columns, width()) if is_fitted else table(rows, columns)
     sys.stdout.write(text)
 
 
@@ -134,6 +136,7 @@ class RowWriter:
 
     def line(self, text: str) -> None:
         """Print a line of text."""
+        clear_progress()
         sys.stdout.write(printable(text) + "\n")
 
     def write(self, row: Row, columns: Sequence[str]) -> None:
@@ -164,16 +167,57 @@ def write_object(value: Row, format_: Format) -> None:
     sys.stdout.write(text)
 
 
-def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """Return aligned columns under upper-case names; numbers to the right."""
+def table(rows: Sequence[Row], columns: Sequence[str], *, gap: int = 2, room: int = 0) -> str:
+    """Return aligned columns under upper-case names; numbers to the right.
+
+    ``gap``: blanks between columns. ``room``: of the first column; a longer text in it has a line
+    of its own, above the rest of its row. 0: as much as its longest text takes.
+    """
     if not rows:
         return ""
     texts = [[_cell(each, row.get(each)) for each in columns] for row in rows]
     heads = [each.upper().replace("_", " ") for each in columns]
+    is_long = [room > 0 and cells(line[0]) > room for line in texts]
+    above = [line[0] if long else "" for line, long in zip(texts, is_long, strict=True)]
+    texts = [["", *line[1:]] if long else line for line, long in zip(texts, is_long, strict=True)]
     widths = [max(map(cells, column)) for column in zip(heads, *texts, strict=True)]
-    is_number = [type(rows[0].get(each)) is int for each in columns]
-    lines = ["  ".join(map(_pad, line, widths, is_number)).rstrip() for line in (heads, *texts)]
+    is_number = [_is_number([row.get(each) for row in rows]) for each in columns]
+    lines = []
+    for head, line in zip(("", *above), (heads, *texts), strict=True):
+        lines += [head] if head else []
+        lines.append((" " * gap).join(map(_pad, line, widths, is_number)).rstrip())
     return "\n".join(lines) + "\n"
+
+
+def fitted(rows: Sequence[Row], columns: Sequence[str], width: int) -> str:
+    """Return a table that fits, or lines of name and value where none does; its head is bold."""
+    longest = max(cells(_cell(columns[0], row.get(columns[0]))) for row in rows)
+    over = 0
+    for gap in (2, 1):
+        text = table(rows, columns, gap=gap)
+        over = max(map(cells, text.splitlines())) - width
+        if over <= 0:
+            return _with_bold_head(text)
+    room = longest - over
+    if len(columns) > 1 and room >= max(FIRST_COLUMN_MIN, len(columns[0])):
+        return _with_bold_head(table(rows, columns, gap=1, room=room))
+    return blocks(rows, columns)
+
+
+def fits(rows: Sequence[Row], columns: Sequence[str]) -> bool:
+    """Whether a table of these is no wider than the terminal, if there is one."""
+    lines = table(rows, columns).splitlines()
+    return not sys.stdout.isatty() or max(map(cells, lines), default=0) <= width()
+
+
+def _with_bold_head(text: str) -> str:
+    head, _, rest = text.partition("\n")
+    return f"{bold(head)}\n{rest}"
+
+
+def _is_number(values: Sequence[Value]) -> bool:
+    kinds = {type(each) for each in values} - {type(None)}
+    return kinds == {int}
 
 
 def blocks(rows: Sequence[Row], columns: Sequence[str]) -> str:
@@ -188,21 +232,6 @@ def blocks(rows: Sequence[Row], columns: Sequence[str]) -> str:
         )
         texts.append("\n".join(lines) + "\n")
     return "\n".join(texts)
-
-
-def width() -> int:
-    """Return how many columns the terminal has (or $COLUMNS says); 80 if that is not known."""
-    told = os.environ.get("COLUMNS", "")
-    if told.isascii() and told.isdigit() and int(told):
-        return max(int(told), WIDTH_MIN)
-    for stream in (sys.stdout, sys.stderr):
-        try:  # shutil's own costs a command 5 ms.
-            columns = os.get_terminal_size(stream.fileno()).columns
-        except (OSError, ValueError):
-            continue
-        if columns:
-            return max(columns, WIDTH_MIN)
-    return WIDTH_UNKNOWN
 
 
 def cells(text: str) -> int:
@@ -230,19 +259,51 @@ def bold(text: str) -> str:
 
 def answer(text: str) -> None:
     """Print a line that is the answer, on standard output: whatever names are in it."""
+    clear_progress()
     sys.stdout.write(printable(text, keep="\n") + "\n")
 
 
 def note(text: str) -> None:
     """Print a note for people on standard error."""
+    clear_progress()
     print(printable(text, keep="\n"), file=sys.stderr)
+
+
+def note_wrapped(text: str, *, indent: str) -> None:
+    """Print a note; on a terminal no word of it is cut in two. ``indent``: of its further lines."""
+    room = width()
+    if sys.stderr.isatty() and cells(text) > room:
+        from textwrap import wrap
+
+        lines = wrap(
+            printable(text), room - 1, subsequent_indent=indent, break_long_words=False,
+            break_on_hyphens=False, drop_whitespace=True,
+        )  # fmt: skip
+        text = "\n".join(lines)
+    note(text)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return ``1 record``, ``1,200 records``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+_progress_shown = False
 
 
 def progress(text: str) -> None:
     """Show where a command is, on a terminal only; the next one, or nothing, takes its place."""
+    global _progress_shown  # noqa: PLW0603 - one terminal
     if sys.stderr.isatty() and not _is_dumb():
         sys.stderr.write(f"\r\x1b[K{_cut(printable(text), width() - 1)}")
         sys.stderr.flush()
+        _progress_shown = bool(text)
+
+
+def clear_progress() -> None:
+    """Take progress off the line that something else is about to be written on."""
+    if _progress_shown:
+        progress("")
 
 
 def utc_text(timestamp_ms: int) -> str:

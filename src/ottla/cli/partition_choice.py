@@ -1,7 +1,7 @@
 """Partitions as the command line names them: ``TOPIC`` or ``TOPIC:0,3``."""
 
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.topic import existing_topic
+from ottla.cli.topic_choice import existing_topic
 from ottla.client.asyncio.cluster import Cluster
 from ottla.ids import TopicPartition
 

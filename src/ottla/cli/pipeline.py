@@ -62,6 +62,7 @@ def _declare_init(parser: Parser) -> None:
         "-t", "--template", default="topic-to-topic", metavar="NAME", help="topic-to-topic"
     )
     parser.add_argument("--list", action="store_true", help="what templates there are")
+    add_output_option(parser, *FORMATS)
     parser.add_argument("-b", "--bootstrap-server", dest="bootstrap", metavar="HOST:PORT")
 
 
@@ -104,7 +105,8 @@ def init(options: Namespace) -> None:
 
         if options.list:
             rows: list[Row] = [{"name": name, "about": text} for name, text in TEMPLATES.items()]
-            write_rows(rows, ("name", "about"), out.chosen(None), header=False)
+            columns = ("name", "about")
+            write_rows(rows, columns, out.chosen(options.output), header=not options.no_header)
             return
         if options.directory is None:
             raise Failure("which directory?", fix="ottla pipeline init orders", code=Exit.USAGE)

@@ -124,7 +124,9 @@ def produce(options: Namespace) -> None:
             try:
                 await _produce(producer, sending)
             finally:
-                if not options.quiet:
+                # Of a file that is not there no record is told.
+                is_idle = not tally.has_sent and isinstance(sys.exception(), Failure)
+                if not options.quiet and not is_idle:
                     tally.summary()
         if tally.error is not None:
             raise tally.error
@@ -237,6 +239,11 @@ class _Tally:
             self._shown = self._clock.monotonic()
             progress(f"{self._counts.total():,} records  {size_text(self._bytes)}")
         return self.error is None
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether any record was handed in."""
+        return self._sent_count > 0
 
     def told(self, outcome: Outcome) -> None:
         """Count records written, or keep the first error."""

@@ -16,9 +16,9 @@ from ottla.cli.arguments import (
 from ottla.cli.config_texts import read_configs
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.near import did_you_mean
-from ottla.cli.output import FORMATS, Format, Row, answer, note, write_object, write_rows
+from ottla.cli.output import FORMATS, Format, Row, answer, counted, note, write_object, write_rows
 from ottla.cli.run import run
+from ottla.cli.topic_choice import existing_topic
 from ottla.client.asyncio.admin import CLUSTER_DEFAULT, Admin
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.configs import Configs, Resource, ResourceType
@@ -26,9 +26,12 @@ from ottla.client.wire.offsets import EARLIEST, LATEST
 from ottla.client.wire.view import TopicView
 from ottla.config.human import human_text, is_whole
 from ottla.config.option import Source
-from ottla.config.topic import TOPIC_TABLE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition, topic_id_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ottla.config.option import Table
 
 
 def register(commands: Commands) -> None:
@@ -119,7 +122,7 @@ def create(options: Namespace) -> None:
     topic: str = options.topic
 
     async def command(cluster: Cluster) -> None:
-        configs = read_configs(options.config, TOPIC_TABLE, "key=value", "-c ")
+        configs = read_configs(options.config, _table(), "key=value", "-c ")
         try:
             created = await Admin(cluster).create_topic(
                 topic,
@@ -135,7 +138,7 @@ def create(options: Namespace) -> None:
             raise _with_hint(error, configs) from error
         count, factor = created.partition_count, created.replication_factor
         verb = "would create" if options.dry_run else "created"
-        size = f"  {_count(count, 'partition')}  replicas {factor}" if count > 0 else ""
+        size = f"  {counted(count, 'partition')}  replicas {factor}" if count > 0 else ""
         answer(f"{verb} {topic}{size}")
         for key, value in configs.items():
             answer(f"  {key}  {value}{_human(key, value)}")
@@ -190,7 +193,7 @@ def _write_description(
     header: bool,
 ) -> None:
     if format_ in (Format.TABLE, Format.TSV):
-        count = _count(len(rows), "partition")
+        count = counted(len(rows), "partition")
         note(f"{view.name}  {count}  id {topic_id_text(view.topic_id)}")
         for key, value in configs.items():
             note(f"  {key}  {value}{_human(key, value or '')}")
@@ -212,7 +215,7 @@ def alter(options: Namespace) -> None:
     topic: str = options.topic
 
     async def command(cluster: Cluster) -> None:
-        configs = read_configs(options.config, TOPIC_TABLE, "key=value", "-c ")
+        configs = read_configs(options.config, _table(), "key=value", "-c ")
         if not configs and not options.deleted:
             fix = "add -c KEY=VALUE or --delete-config KEY"
             raise Failure("nothing to change", fix=fix, code=Exit.USAGE)
@@ -250,7 +253,7 @@ def delete(options: Namespace) -> None:
                 raise
             rows = await _partition_rows(cluster, view)
             offsets = sum(row["offsets"] for row in rows if isinstance(row["offsets"], int))
-            note(f"delete {name}: {_count(len(rows), 'partition')}, {_count(offsets, 'offset')}")
+            note(f"delete {name}: {counted(len(rows), 'partition')}, {counted(offsets, 'offset')}")
             doomed.append(name)
         if options.dry_run or not doomed:
             return
@@ -279,24 +282,12 @@ def add_partitions(options: Namespace) -> None:
     run(options, command)
 
 
-async def existing_topic(cluster: Cluster, name: str) -> TopicView:
-    """Return a topic. Raises Failure, which names topics of similar names."""
-    admin = Admin(cluster)
-    try:
-        return await admin.describe_topic(name)
-    except KafkaError as error:
-        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise
-        known = [each.name for each in await admin.list_topics() if not each.is_internal]
-        hint = did_you_mean(name, known, 3) or f"ottla topic create {name}"
-        raise Failure(f"there is no topic {name}", fix=hint, code=Exit.NOT_FOUND) from error
-
-
 def _with_hint(error: KafkaError, configs: dict[str, str]) -> Exception:
     if error.code is not ErrorCode.INVALID_CONFIG:
         return error
-    unknown = [key for key in configs if key not in TOPIC_TABLE]
-    near = [name for key in unknown for name in TOPIC_TABLE.nearest(key)]
+    table = _table()
+    unknown = [key for key in configs if key not in table]
+    near = [name for key in unknown for name in table.nearest(key)]
     hint = f"did you mean {' or '.join(near)}?" if near else ""
     return Failure(error.why or error.code.text, fix=hint, code=Exit.USAGE)
 
@@ -346,11 +337,15 @@ def _topic_row(topic: TopicView) -> Row:
 
 def _human(key: str, text: str) -> str:
     """Return `` (7d)`` behind a value that says it in milliseconds."""
-    if key not in TOPIC_TABLE or not is_whole(text):
+    table = _table()
+    if key not in table or not is_whole(text):
         return ""
-    human = human_text(TOPIC_TABLE[key], int(text))
+    human = human_text(table[key], int(text))
     return f" ({human})" if human else ""
 
 
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+def _table() -> "Table":
+    """Return the options of topics, which no command but those about them needs: 5 ms."""
+    from ottla.config.topic import TOPIC_TABLE
+
+    return TOPIC_TABLE

@@ -4,10 +4,11 @@ import re
 from collections.abc import Sequence
 
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.topic import existing_topic
+from ottla.cli.near import did_you_mean
 from ottla.client.asyncio.admin import Admin
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.wire.view import TopicView
+from ottla.errors import ErrorCode, KafkaError
 
 
 async def chosen_topics(
@@ -29,3 +30,16 @@ async def chosen_topics(
         fix = "a pattern fits a whole name: 'orders.*'; ottla topic list"
         raise Failure(f"no topic fits {pattern!r}", fix=fix, code=Exit.NOT_FOUND)
     return found  # They were told with the list: not a question for each.
+
+
+async def existing_topic(cluster: Cluster, name: str) -> TopicView:
+    """Return a topic. Raises Failure, which names topics of similar names."""
+    admin = Admin(cluster)
+    try:
+        return await admin.describe_topic(name)
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        known = [each.name for each in await admin.list_topics() if not each.is_internal]
+        hint = did_you_mean(name, known, 3) or f"ottla topic create {name}"
+        raise Failure(f"there is no topic {name}", fix=hint, code=Exit.NOT_FOUND) from error

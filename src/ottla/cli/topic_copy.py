@@ -15,7 +15,7 @@ from ottla.cli.output import Row, note, write_rows
 from ottla.cli.run import run
 from ottla.cli.second_cluster import second_cluster
 from ottla.cli.start import start_offsets
-from ottla.cli.topic import existing_topic
+from ottla.cli.topic_choice import existing_topic
 from ottla.cli.topic_copier import (
     Copier,
     Ends,

@@ -11,7 +11,7 @@ from ottla.cli.output import Row, note, write_rows
 from ottla.cli.record_stream import Digest, committed_records, is_same
 from ottla.cli.run import run
 from ottla.cli.second_cluster import second_cluster
-from ottla.cli.topic import existing_topic
+from ottla.cli.topic_choice import existing_topic
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.wire.offsets import EARLIEST, LATEST
 from ottla.ids import TopicPartition

@@ -78,7 +78,7 @@ async def _to_brokers(
     for each in target or ():
         if each not in view.brokers:
             there = ", ".join(map(str, sorted(view.brokers)))
-            why = f"there are {there}"
+            why = f"the cluster has {there}"
             raise Failure(f"there is no broker {each}", why=why, code=Exit.NOT_FOUND)
     rows: dict[TopicPartition, Row] = {}
     for each in partitions:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from ottla.cli import output as out
 from ottla.cli.output import Row, note, write_rows
 from ottla.cli.run import run
-from ottla.cli.topic import existing_topic
+from ottla.cli.topic_choice import existing_topic
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.partitions import LogDir, Partitions, ReplicaLog
 from ottla.config.human import size_text

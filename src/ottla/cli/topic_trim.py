@@ -5,7 +5,7 @@ from argparse import Namespace
 from ottla.cli import output as out
 from ottla.cli.consent import ask
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.output import Row, note, write_rows
+from ottla.cli.output import Row, counted, note, write_rows
 from ottla.cli.partition_choice import chosen_partitions
 from ottla.cli.run import run
 from ottla.cli.start import start_offsets
@@ -48,7 +48,7 @@ def trim(options: Namespace) -> None:
             note("nothing was deleted (--dry-run)" if moved else "there is nothing to delete")
             return
         if not options.yes:
-            ask(f"delete {count:,} offsets of {options.topic}, for ever? [y/N] ")
+            ask(f"delete {counted(count, 'offset')} of {options.topic}, for ever? [y/N] ")
         found = await Partitions(cluster).delete_records(moved)
         for each, offset in sorted(found.items()):
             note(f"{each} begins at {offset}")

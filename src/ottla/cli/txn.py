@@ -108,8 +108,11 @@ def list_transactions(options: Namespace) -> None:
         rows = [await _listed(transactions, one) for one in found]
         if not rows:
             is_chosen = options.state or options.open_for
+            how = "producers with a transactional.id make them"
             note(
-                "no such transactions; all: ottla txn list" if is_chosen else "no transactions yet"
+                "no such transactions; all: ottla txn list"
+                if is_chosen
+                else f"no transactions yet: {how}"
             )
         write_rows(rows, LIST_COLUMNS, out.chosen(options.output), header=not options.no_header)
 

@@ -170,6 +170,55 @@ def test_a_table_is_as_wide_as_its_characters_are(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("NO_COLOR", "1")
     write_rows([{"group": "組" * 25, "state": "Empty"}], ("group", "state"), Format.TABLE)
-    assert "  " in capsys.readouterr().out  # 50 columns and 7: a table.
+    assert capsys.readouterr().out.splitlines()[1] == f"{'組' * 25}  Empty"
     write_rows([{"group": "組" * 28, "state": "Empty"}], ("group", "state"), Format.TABLE)
-    assert capsys.readouterr().out.splitlines()[1] == "STATE  Empty"
+    assert capsys.readouterr().out.splitlines()[1] == "組" * 28  # A line of its own.
+
+
+NAMES = [{"name": "orders", "partitions": 3}, {"name": "n" * 70, "partitions": 12}]
+
+
+def test_a_table_that_nearly_fits_stands_closer():
+    columns = tuple(f"column_{each}" for each in "abc")
+    rows = [dict.fromkeys(columns, 1)]
+    assert output.fitted(rows, columns, 34) == table(rows, columns)
+    assert output.fitted(rows, columns, 33).splitlines()[0] == "COLUMN A  COLUMN B  COLUMN C"
+    assert output.fitted(rows, columns, 26).splitlines()[0] == "COLUMN A COLUMN B COLUMN C"
+    assert output.fitted(rows, columns, 25) == blocks(rows, columns)
+
+
+def test_one_long_name_does_not_take_a_table_apart():
+    text = output.fitted(NAMES, ("name", "partitions"), 60)
+    head, short, long, rest = text.splitlines()
+    assert head.split() == ["NAME", "PARTITIONS"]
+    assert (short.split(), long, rest.split()) == (["orders", "3"], "n" * 70, ["12"])
+    assert len(head) == len(short) == len(rest) <= 60
+    assert output.fitted(NAMES, ("name", "partitions"), 82) == table(NAMES, ("name", "partitions"))
+
+
+def test_numbers_stand_to_the_right_though_the_first_is_missing():
+    text = table([{"lag": None}, {"lag": 1200}], ("lag",))
+    assert text == "  LAG\n    -\n1,200\n"
+
+
+def test_what_is_printed_does_not_stand_behind_progress(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    for say in (
+        lambda: output.note("said"),
+        lambda: output.answer("said"),
+        lambda: write_rows(ROWS, COLUMNS, Format.TSV),
+    ):
+        output.progress("1 of 7")
+        say()
+        assert capsys.readouterr().err.startswith("\r\x1b[K1 of 7\r\x1b[K")
+        say()
+        assert "\x1b[K" not in capsys.readouterr().err, "it is cleared once"
+
+
+def test_a_table_leaves_out_notes_where_there_are_none(capsys):
+    rows = [{"topic": "t", "note": ""}]
+    write_rows(rows, ("topic", "note"), Format.TABLE)
+    assert capsys.readouterr().out == "TOPIC\nt\n"
+    write_rows(rows, ("topic", "note"), Format.TSV)
+    assert capsys.readouterr().out == "topic\tnote\nt\t\n", "a script finds the same columns"

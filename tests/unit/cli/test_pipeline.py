@@ -48,10 +48,15 @@ def test_templates_are_listed(ottla):
     code, out, _ = ottla("init", "--list")
     assert code == 0
     assert [line.split("\t")[0] for line in out.splitlines()] == [
+        "name",
         "topic-to-topic",
         "topic-to-table",
         "changes",
     ]
+    code, out, _ = ottla("init", "--list", "-o", "json")
+    check("pipeline init", json.loads(out))
+    code, _, err = ottla("init", "x", "-t", "topic-to-tabel")
+    assert (code, "did you mean topic-to-table?" in err) == (2, True)
     code, _, err = ottla("init", "x", "-t", "dance")
     assert code == 2
     assert "there are topic-to-topic" in err
@@ -67,7 +72,7 @@ def test_without_a_project_there_is_one_clear_error(ottla, command):
 def test_the_command_line_starts_without_spark():
     code = (
         "import sys; sys.argv = ['ottla', 'pipeline', 'init', '--list']\n"
-        "from ottla.cli.main import main; main()\n"
+        "from ottla.cli.main import command_line; command_line(sys.argv[1:])\n"
         "heavy = ('pyspark', 'pyarrow', 'grpc', 'asyncio')\n"
         "print(*[name for name in heavy if name in sys.modules])"
     )
