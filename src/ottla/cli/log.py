@@ -15,6 +15,7 @@ from ottla.cli.output import (
     Format,
     RowWriter,
     chosen,
+    counted,
     note,
     progress,
     utc_text,
@@ -250,7 +251,8 @@ def verify(options: Namespace) -> None:
     note(
         f"{counts['partitions']} partitions, {counts['segments']} segments,"
         f" {counts['batches']:,} batches, {counts['records']:,} records,"
-        f" {size_text(counts['bytes'])}: {errors} errors, {warnings} warnings"
+        f" {size_text(counts['bytes'])}: {counted(errors, 'error')}, "
+        f"{counted(warnings, 'warning')}"
     )
     if any(finding.severity is Severity.ERROR for finding in sums.findings):
         sys.stdout.flush()
@@ -332,16 +334,17 @@ def show_findings(
     with RowWriter(format_, header=header) as writer:
         for row in rows:
             if writer.is_table:
-                writer.line(_finding_text(row))
+                for line in _finding_lines(row):
+                    writer.line(line)
             else:
                 writer.write(row, FINDING_COLUMNS)
 
 
-def _finding_text(row: dict[str, Any]) -> str:
+def _finding_lines(row: dict[str, Any]) -> list[str]:
     where = row["path"] if row["position"] is None else f"{row['path']} at byte {row['position']}"
     lines = [f"{row['severity']}: {where}", f"  {row['what']}"]
     lines += [f"  {name}: {row[name]}" for name in ("why", "fix") if row[name]]
-    return "\n".join(lines)
+    return lines
 
 
 def _disk() -> "Disk":

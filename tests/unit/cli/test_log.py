@@ -85,7 +85,7 @@ def test_verify_of_a_damaged_one_fails(ottla, data, where):
     assert finding["why"]
     assert finding["fix"]
     assert (told["errors"], told["partitions"]) == (1, 1 if where else 2)
-    assert "1 errors" in err
+    assert "1 error" in err
 
 
 @pytest.mark.parametrize("output", ["table", "json", "jsonl", "yaml", "tsv"])
@@ -182,3 +182,19 @@ def test_looking_changes_nothing(ottla, data):
     ottla("doctor", data)
     ottla("log", "dump", data / "orders-0", "--records")
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
+
+
+def test_the_lines_of_a_finding_stay_lines(capsys):
+    """They were one line on a terminal, with ``\\n`` in it."""
+    from ottla.cli.log import show_findings
+    from ottla.cli.output import Format
+    from ottla.log.inspect.findings import Finding, Severity
+
+    found = Finding(Severity.ERROR, "a\nb.log", "it is torn", "a crash", "nothing", 7)
+    show_findings([found], Format.TABLE, {})
+    assert capsys.readouterr().out.splitlines() == [
+        "error: a\\nb.log at byte 7",
+        "  it is torn",
+        "  why: a crash",
+        "  fix: nothing",
+    ]
