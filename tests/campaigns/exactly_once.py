@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from confluent_kafka import Producer
 
 from tests.campaigns.transforming import records
-from tests.campaigns.transforming.hanging import Open, hanging_in
+from tests.campaigns.transforming.hanging import IDLE_STATES, Open, hanging_in
 from tests.campaigns.transforming.ledger import Ledger
 from tests.campaigns.transforming.processes import PROGRAMS, Slot, command_of, end
 from tests.campaigns.transforming.watch import Follower, OffsetWatch, read_all, stable_offsets
@@ -52,7 +52,6 @@ ROUGH_SECONDS, CALM_SECONDS = 45, 45
 SETTLE_SECONDS = 60
 LOADING_SECONDS = 30
 """Longer than the timeout of a transaction, too: by then its coordinator has ended it."""
-IDLE_STATES = {"Empty", "CompleteCommit", "CompleteAbort"}
 OPTIONS = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,

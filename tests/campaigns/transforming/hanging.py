@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from tools.wire_client import WireClient
 
+IDLE_STATES = frozenset(("Empty", "CompleteCommit", "CompleteAbort"))
+
 
 class Open(NamedTuple):
     """A transaction as a partition has it."""
@@ -49,19 +51,7 @@ def hanging_in(wire: WireClient, partitions: Mapping[str, Iterable[int]]) -> lis
     A transaction that ends meanwhile is not told of: it has to be there before and after.
     """
     before = open_in(wire, partitions)
-    known = set()
     listed = wire.call("list_transactions", 1, duration_filter=-1)["transaction_states"]
-    names = [one["transactional_id"] for one in listed]
-    described = wire.call("describe_transactions", 0, transactional_ids=names)
-    for one in described["transaction_states"]:
-        known |= {
-            (topic["topic"], index, one["producer_id"])
-            for topic in one["topics"]
-            for index in topic["partitions"]
-        }
+    known = {one["producer_id"] for one in listed if one["transaction_state"] not in IDLE_STATES}
     after = set(open_in(wire, partitions))
-    return [
-        one
-        for one in before
-        if one in after and (one.topic, one.partition, one.producer_id) not in known
-    ]
+    return [one for one in before if one in after and one.producer_id not in known]
