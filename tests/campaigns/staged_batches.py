@@ -1,14 +1,15 @@
 """A streaming query whose batches are staged in files is killed at each step of their delivery.
 
-    python tests/campaigns/staged_batches.py [--rounds 3] [--target kafka] [--cluster]
-        [--way writeStream|foreachBatch|threads|connect|all]
+    python tests/campaigns/staged_batches.py [--rounds 3] [--target ottla|kafka|both] [--cluster]
+        [--way writeStream|foreachBatch|threads|connect|all] [--victim driver|process]
 
 The query copies a topic with ``delivery=exactly-once`` and messages that may hold next to nothing,
 so each task stages a file. It writes by ``writeStream``; by ``write_batch`` in ``foreachBatch``;
 there in two threads, each with half of the rows; or there over Spark Connect. It runs in a local
 session, or with ``--cluster`` on a master and two workers. The driver is a process of its own and
 is killed (SIGKILL, the JVM with it) by one of its own processes, or by a task, when it has come to
-a chosen place:
+a chosen place; with ``--victim process`` only that process of Spark's is killed, the query ends,
+and the same driver starts it again, which takes seconds:
 
     staging   a task has closed its file, others have not
     staged    every file is there, the commit begins
@@ -26,12 +27,14 @@ that; exit code 1 when something is wrong.
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections import Counter
@@ -49,6 +52,11 @@ STAGES = ("staging", "staged", "sent", "ending", "answered", "noted")
 WAYS = ("writeStream", "foreachBatch", "threads", "connect")
 PARTITIONS = 3
 BATCH_ROWS = 4_000
+QUERY_SECONDS_MAX = 900
+KILLED = "killed"
+NOT_STARTED = "Timed out while waiting for the Python worker to connect back"
+"""Spark waits ten seconds for a process that it starts, which are few on a busy machine."""
+STARTS_MAX = 5
 
 
 class Death:
@@ -60,8 +68,9 @@ class Death:
 
     def reached(self, stage):
         if stage == self.stage:
-            os.killpg(self.group, signal.SIGKILL)
-            os._exit(1)  # a Python process of Spark's is in another group
+            if self.group:
+                os.killpg(self.group, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)  # a process of Spark's is in another group
 
     def at_its_step(self):
         """Have the client's own methods die where they come to the stage."""
@@ -144,11 +153,23 @@ class MortalSource(OttlaDataSource):
         return MortalWriter(super().writer(schema, overwrite)._options, self._death)
 
 
-def drive(bootstrap, source, sink, checkpoint, stage, way, master):
-    """One driver, which is killed at ``stage``; without one it goes to the end."""
-    spark = connect_session(master) if way == "connect" else classic_session(master)
+def drive(kind, master, victim):
+    """Be a driver: run the queries that stdin asks for, a JSON object a line; tell their ends."""
+    spark = connect_session(master) if kind == "connect" else classic_session(master)
     spark.dataSource.register(MortalSource)
-    death = {"death.stage": stage, "death.group": str(os.getpgrp())}
+    group = str(os.getpgrp() if victim == "driver" else 0)
+    for line in sys.stdin:
+        error = None
+        try:
+            run_query(spark, group=group, **json.loads(line))
+        except Exception as failure:  # noqa: BLE001 - the judge decides what it means
+            error = str(failure)
+        print(json.dumps({"error": error}), flush=True)
+
+
+def run_query(spark, *, bootstrap, way, source, sink, checkpoint, stage, group):
+    """Copy, killed at ``stage``; without one, to the end."""
+    death = {"death.stage": stage, "death.group": group}
     options = death | {"exactlyOnceMaxBytes": "1"}
     rows = (
         spark.readStream.format("ottla")
@@ -224,7 +245,81 @@ def connect_session(master):
     return builder.getOrCreate()
 
 
-def run_round(bootstrap, directory, report, way, master):
+class Driver:
+    """A driver's process, with those that it starts."""
+
+    def __init__(self, kind, master, victim, log):
+        self.log = log
+        command = [sys.executable, __file__, "--drive", kind, master, victim]
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    def run(self, **query):
+        """Run a query; return its error, None: it came to its end. Killed: KILLED."""
+        self.process.stdin.write(json.dumps(query).encode() + b"\n")
+        self.process.stdin.flush()
+        watch = threading.Timer(QUERY_SECONDS_MAX, self.process.kill)
+        watch.start()
+        answer = self.process.stdout.readline()
+        if not watch.is_alive():
+            return f"took more than {QUERY_SECONDS_MAX} s: {self.tail()}"
+        watch.cancel()
+        if answer:
+            return json.loads(answer)["error"]
+        code = self.process.wait()
+        return KILLED if code == -signal.SIGKILL else f"ended with {code}: {self.tail()}"
+
+    def tail(self):
+        """Return the end of what it has said."""
+        return self.log.read_text(errors="replace")[-3000:]
+
+    def close(self):
+        """End it."""
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.process.stdout.close()
+
+
+class Drivers:
+    """At most one driver of each kind: one that was killed has another in its place."""
+
+    def __init__(self, master, victim, directory):
+        self.victim = victim
+        self._master, self._log = master, directory / "drivers.log"
+        self._there = {}
+
+    def run(self, way, **query):
+        """Run a query; return its error, None: it came to its end."""
+        kind = "connect" if way == "connect" else "classic"
+        if kind not in self._there:
+            self._there[kind] = Driver(kind, self._master, self.victim, self._log)
+        error = self._there[kind].run(way=way, **query)
+        for _ in range(STARTS_MAX):
+            if error is None or NOT_STARTED not in error:
+                break
+            error = self._there[kind].run(way=way, **query)
+        if self._there[kind].process.poll() is not None:
+            self._there.pop(kind).close()
+        return error
+
+    def close(self):
+        """End all of them."""
+        for each in self._there.values():
+            each.close()
+
+
+def run_round(bootstrap, directory, report, name, drivers):
     """Copy a topic, killed at each stage."""
     from tools.wire_client import WireClient
 
@@ -235,25 +330,30 @@ def run_round(bootstrap, directory, report, way, master):
     rows = BATCH_ROWS * 4
     fill(bootstrap, source, rows)
     written = 0
+    checkpoint = directory / f"checkpoint-{uuid.uuid4().hex[:8]}"
     for stage in (*STAGES, ""):
         begun = time.monotonic()
-        command = [sys.executable, __file__, "--drive"]
-        command += [bootstrap, source, sink, str(directory), stage, way, master]
-        done = subprocess.run(command, start_new_session=True, capture_output=True, timeout=300)
-        left = sum(each.suffix == ".batches" for each in (directory / "ottla-staging").rglob("*"))
+        error = drivers.run(
+            name.split()[0],
+            bootstrap=bootstrap,
+            source=source,
+            sink=sink,
+            checkpoint=str(checkpoint),
+            stage=stage,
+        )
+        left = sum(each.suffix == ".batches" for each in (checkpoint / "ottla-staging").rglob("*"))
         report["files left by kills"] += left
         seconds = time.monotonic() - begun
-        print(f"{way} {stage or 'to the end'}: {seconds:.1f} s, {left} files", file=sys.stderr)
-        if done.returncode != (-signal.SIGKILL if stage else 0):
-            tail = done.stderr.decode(errors="replace")[-3000:]
-            report["problems"].append(f"{way} {stage}: ended with {done.returncode}: {tail}")
+        print(f"{name} {stage or 'to the end'}: {seconds:.1f} s, {left} files", file=sys.stderr)
+        if not is_as_asked(stage, error, drivers.victim):
+            report["problems"].append(f"{name} {stage}: {error}")
             return
         if stage:
             report["kills"] += 1
-            report["kills by way"][way] += 1
+            report["kills by way"][name] += 1
             before = written
             committed, written = look(bootstrap, sink)
-            noted = BATCH_ROWS * batches_noted(directory)
+            noted = BATCH_ROWS * batches_noted(checkpoint)
             is_hit = {
                 "staging": left > 0,
                 "staged": left > 1,
@@ -263,8 +363,22 @@ def run_round(bootstrap, directory, report, way, master):
                 "noted": committed == noted,
             }[stage]
             report["windows hit"][stage] += is_hit
+    judge(bootstrap, sink, rows, report, name)
     if left:
-        report["problems"].append(f"{way}: {left} staged files are left")
+        report["problems"].append(f"{name}: {left} staged files are left")
+
+
+def is_as_asked(stage, error, victim):
+    """Tell whether a query ended as it should, by what its driver says."""
+    if not stage or error is None:
+        return not stage and error is None
+    if victim == "driver":
+        return error == KILLED
+    return not error.startswith((KILLED, "took more", "ended with"))
+
+
+def judge(bootstrap, sink, rows, report, way):
+    """Count what is in the sink."""
     found = Counter(read(bootstrap, sink, "read_committed"))
     expected = {b"row-%09d" % number for number in range(rows)}
     for what, values in {
@@ -332,10 +446,11 @@ def read(bootstrap, topic, isolation):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--target", choices=["ottla", "kafka"], default="ottla")
+    parser.add_argument("--target", choices=["ottla", "kafka", "both"], default="ottla")
     parser.add_argument("--way", choices=[*WAYS, "all"], default="writeStream")
     parser.add_argument("--cluster", action="store_true", help="a master and two workers")
-    parser.add_argument("--drive", nargs=7, help=argparse.SUPPRESS)
+    parser.add_argument("--victim", choices=["driver", "process"], default="driver")
+    parser.add_argument("--drive", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.drive:
         drive(*options.drive)
@@ -354,19 +469,23 @@ def main():
         "problems": [],
     }
     ways = WAYS if options.way == "all" else (options.way,)
+    peers = {"ottla": OttlaPeer, "kafka": KafkaPeer}
+    targets = peers if options.target == "both" else (options.target,)
     with tempfile.TemporaryDirectory() as work, contextlib.ExitStack() as stack:
-        make = OttlaPeer if options.target == "ottla" else KafkaPeer
-        peer = make(Path(work, "data"))
-        stack.callback(peer.kill9)
-        peer.start()
+        bootstraps = {}
+        for target in targets:
+            peer = peers[target](Path(work, target))
+            stack.callback(peer.kill9)
+            peer.start()
+            bootstraps[target] = peer.bootstrap
         master = "local[2]"
         if options.cluster:
             master = stack.enter_context(SparkCluster(Path(work, "cluster"))).master
-        for number in range(options.rounds):
-            for way in ways:
-                checkpoint = Path(work, f"checkpoint-{way}-{number}")
-                run_round(peer.bootstrap, checkpoint, report, way, master)
-                print(json.dumps(report), file=sys.stderr)
+        drivers = Drivers(master, options.victim, Path(work))
+        stack.callback(drivers.close)
+        for way, _, target in itertools.product(ways, range(options.rounds), targets):
+            run_round(bootstraps[target], Path(work), report, f"{way} at {target}", drivers)
+            print(json.dumps(report), file=sys.stderr)
     print(json.dumps(report))
     return 1 if report["problems"] else 0
 

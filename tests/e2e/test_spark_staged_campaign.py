@@ -16,10 +16,18 @@ CAMPAIGN = Path(__file__).resolve().parent.parent / "campaigns" / "staged_batche
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("way", ["writeStream", "threads", "connect"])
-def test_a_staged_batch_is_there_once_wherever_its_delivery_is_killed(target_kind, way):
+@pytest.mark.parametrize(
+    ("way", "victim"),
+    [
+        ("writeStream", "driver"),
+        ("threads", "driver"),
+        ("connect", "driver"),
+        ("foreachBatch", "process"),
+    ],
+)
+def test_a_staged_batch_is_there_once_wherever_its_delivery_is_killed(target_kind, way, victim):
     done = subprocess.run(
-        [sys.executable, CAMPAIGN, "--target", target_kind, "--way", way],
+        [sys.executable, CAMPAIGN, "--target", target_kind, "--way", way, "--victim", victim],
         capture_output=True,
         text=True,
         timeout=390,
