@@ -96,6 +96,12 @@ class Inspector:
             ends |= {hosted.log.log_end_offset, hosted.high_watermark, hosted.last_stable_offset}
         if len(ends) > 1:
             return f"{where} has many ends: {sorted(ends)}"
+        starts = {
+            number: self._hosted(self.world.machines[number - 1])[where].log_start_offset
+            for number in state.replicas
+        }
+        if min(starts.values()) < starts[state.leader]:  # Later ones may have led before.
+            return f"{where} starts below its leader's start at some node: {starts}"
         return ""
 
     def is_whole(self):
