@@ -208,13 +208,14 @@ class HandOvers:
     async def _catch_up(self, partitions: list[Partition]) -> None:
         """Wait until all is committed there, but not for long."""
         waiting = partitions
-        for _ in range(round(CATCH_UP_SECONDS / LOOK_SECONDS)):
+        deadline = self._clock.monotonic() + CATCH_UP_SECONDS
+        while True:
             waiting = [
                 each
                 for each in waiting
                 if each.is_leader and each.high_watermark < each.log.log_end_offset
             ]
-            if not waiting:
+            if not waiting or self._clock.monotonic() >= deadline:
                 return
             await self._pause(LOOK_SECONDS)
 

@@ -164,6 +164,18 @@ async def test_appends_wait_until_the_followers_have_all_but_not_for_long(world)
     assert await world.done(task) == 1, "the time is over"
 
 
+async def test_appends_wait_no_longer_where_each_look_comes_late(world):
+    await world.begin(state(), has=4)
+    begun = world.clock.monotonic()
+    task = asyncio.ensure_future(world.hand_overs.leave(world.led))
+    while world.led[0].is_yielding or not world.led[0].yielded:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        world.clock.advance(CATCH_UP_SECONDS / 2)  # The process waits for a processor.
+    assert world.clock.monotonic() - begun <= 2 * CATCH_UP_SECONDS
+    assert await world.done(task) == 1
+
+
 async def test_preferred_leaders_get_only_what_they_have_all_of(world):
     await world.begin(state((B, A, C)), state((C, A, B)), has=4)
     await world.done(world.hand_overs.prefer([]))  # The first look.
