@@ -97,7 +97,7 @@ def next_proposal(
 class _Leadership:
     """What is remembered of one leader epoch of a partition."""
 
-    __slots__ = ("began_at_ms", "epoch", "in_flight", "partition", "refused")
+    __slots__ = ("began_at_ms", "committed", "epoch", "in_flight", "partition", "refused")
 
     def __init__(self, partition: Partition, now_ms: int) -> None:
         self.partition = partition
@@ -106,6 +106,8 @@ class _Leadership:
         """When it was seen first."""
         self.in_flight: Proposal | None = None
         """Use: one attempt at a time."""
+        self.committed: Proposal | None = None
+        """Use: the last one that was committed: the image will tell, it is not tried again."""
         self.refused: tuple[NodeId, int] | None = None
         """Use: who could not join, by the registration it had. Cleared at each look: perhaps it was
         this node's registration that was gone."""
@@ -224,6 +226,8 @@ class IsrChanges:
                 return
             view = view._replace(proposal=proposing.proposal)
             partition.take_view(view)
+        elif view.proposal is leadership.committed:
+            return
         self._commit(leadership, view)
 
     def _commit(self, leadership: _Leadership, view: LeaderView) -> None:
@@ -241,6 +245,8 @@ class IsrChanges:
         """Take the outcome. Whatever stands is ended by the image, or committed again."""
         leadership.in_flight = None
         self._in_flight_count -= 1
+        if outcome is Outcome.COMMITTED:
+            leadership.committed = proposal
         partition = leadership.partition
         view = partition.view
         if view is None or not partition.is_leader or leadership.epoch != partition.leader_epoch:

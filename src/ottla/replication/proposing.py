@@ -1,17 +1,21 @@
 """Carries a leader's proposals to the metadata store, by compare-and-set.
 
-Each commit is guarded by the partition's key as the leader knows it, by this node's registration,
-and by the registration of who joins the ISR. Stands below ``isr_changes``, which decides.
+Each proposal is guarded by the partition's key as the leader knows it, by this node's registration,
+and by the registration of who joins the ISR. Those of one turn of the loop are committed together:
+a node that comes back, or goes, is in as many ISRs as there are partitions. When a guard fails, the
+others are committed without those that it guards. Stands below ``isr_changes``, which decides.
 Source: KIP-497, KIP-903; rules 4 and 7 of several nodes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any
+from functools import partial
+from typing import NamedTuple
 
-from ottla.ids import NodeId, TopicId, TopicPartition
+from ottla.env.tasks import begin_task
+from ottla.ids import TopicId, TopicPartition
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import Guard, GuardFailed, MetadataError, MetadataStore, Put
@@ -21,13 +25,24 @@ from ottla.metadata.values import (
     decode_partition,
     encode_partition,
 )
-from ottla.pending import Pending, pending_of
+from ottla.pending import Pending
 from ottla.replication.elections import fence
 from ottla.replication.fetcher import Registered
 from ottla.replication.isr_changes import Outcome
 from ottla.replication.replica_state import Proposal
 
 logger = logging.getLogger(__name__)
+
+AT_ONCE = 40
+"""Proposals in one commit: each has a guard, and so may who joins; etcd takes 128 guards."""
+
+
+class _Asked(NamedTuple):
+    key: Guard
+    node: Guard | None
+    """The registration that it depends on."""
+    state: PartitionState
+    outcome: Pending[Outcome]
 
 
 class StoreProposals:
@@ -40,11 +55,14 @@ class StoreProposals:
         self._keys = keys
         self._follower = follower
         self._me = me
+        self._asked: list[_Asked] = []
+        """Use: those of this turn. Invariant: a task takes them unless there are none."""
 
     def __call__(
         self, where: TopicPartition, topic_id: TopicId, before: PartitionState, proposal: Proposal
     ) -> Pending[Outcome]:
         """See ``ProposeState``."""
+        outcome: Pending[Outcome] = Pending()
         key = self._keys.partition(topic_id, where.partition)
         entry = self._follower.mirror.get(key)
         try:
@@ -52,14 +70,14 @@ class StoreProposals:
         except UnreadableValue:
             is_known = False
         if entry is None or not is_known:
-            outcome: Pending[Outcome] = Pending()
             outcome.resolve(Outcome.KEY_CHANGED)
             return outcome
-        guards = [Guard(key, mod_rev=entry.mod_rev), self._registered(self._me.node_id)]
+        node = None
         if proposal.joining is not None:
             live = self._keys.live_broker(proposal.joining)
-            guards.append(Guard(live, create_rev=proposal.broker_epoch))
-        return pending_of(self._commit(key, guards, proposal.state))
+            node = Guard(live, create_rev=proposal.broker_epoch)
+        self._ask(_Asked(Guard(key, mod_rev=entry.mod_rev), node, proposal.state, outcome))
+        return outcome
 
     def hand_over(
         self, where: TopicPartition, topic_id: TopicId, before: PartitionState, minimum: int
@@ -75,27 +93,67 @@ class StoreProposals:
         if entry is None or after.leader not in brokers:
             return
         leader = Guard(self._keys.live_broker(after.leader), create_rev=brokers[after.leader].epoch)
-        guards = [Guard(key, mod_rev=entry.mod_rev), leader]
         if decode_partition(entry.value) == before:
             logger.warning("%s cannot be served here: node %d is to lead it", where, after.leader)
-            pending_of(self._commit(key, guards, after))
+            asked = _Asked(Guard(key, mod_rev=entry.mod_rev), leader, after, Pending())
+            begin_task(self._commit([asked], []), name="hand over", ended=partial(_ended, [asked]))
 
-    def _registered(self, node: NodeId) -> Guard:
-        return Guard(self._keys.live_broker(node), create_rev=self._me.broker_epoch)
+    def _ask(self, asked: _Asked) -> None:
+        if not self._asked:
+            begin_task(self._commit_asked(), name="propose", ended=_begun)
+        self._asked.append(asked)
 
-    def _commit(
-        self, key: str, guards: list[Guard], state: PartitionState
-    ) -> Coroutine[Any, Any, Outcome]:
-        async def commit() -> Outcome:
+    async def _commit_asked(self) -> None:
+        await asyncio.sleep(0)  # What is proposed in this turn is committed together.
+        asked, self._asked = self._asked, []
+        me = Guard(self._keys.live_broker(self._me.node_id), create_rev=self._me.broker_epoch)
+        for first in range(0, len(asked), AT_ONCE):
+            some = asked[first : first + AT_ONCE]
+            begin_task(self._commit(some, [me]), name="propose", ended=partial(_ended, some))
+
+    async def _commit(self, asked: list[_Asked], further: list[Guard]) -> None:
+        """Commit them together; those whose guards fail are refused, and the others tried again."""
+        left = asked
+        while left:
+            # The keys come first: when a registration is found to be gone, they have held.
+            nodes = dict.fromkeys(each.node for each in left if each.node is not None)
+            guards = [*(each.key for each in left), *further, *nodes]
+            puts = [Put(each.key.key, encode_partition(each.state)) for each in left]
             try:
-                await self._store.commit(guards, [Put(key, encode_partition(state))])
+                await self._store.commit(guards, puts)
             except GuardFailed as error:
-                # The key's guard comes first: if that one holds, a registration is gone.
-                if error.guard.key == key:
-                    return Outcome.KEY_CHANGED
-                return Outcome.REGISTRATION_GONE
+                left = _without_refused(left, error.guard)
             except MetadataError:
-                return Outcome.UNKNOWN
-            return Outcome.COMMITTED
+                _resolve(left, Outcome.UNKNOWN)
+                return
+            else:
+                _resolve(left, Outcome.COMMITTED)
+                return
 
-        return commit()
+
+def _without_refused(asked: list[_Asked], failed: Guard) -> list[_Asked]:
+    """Answer those that ``failed`` guards; return the others."""
+    changed = [each for each in asked if each.key == failed]
+    gone = [each for each in asked if each.node == failed]
+    if not changed and not gone:
+        gone = asked  # It is this node's registration.
+    left = [each for each in asked if each not in changed and each not in gone]
+    _resolve(changed, Outcome.KEY_CHANGED)
+    _resolve(gone, Outcome.REGISTRATION_GONE)
+    return left
+
+
+def _resolve(asked: list[_Asked], outcome: Outcome) -> None:
+    for each in asked:
+        each.outcome.resolve(outcome)
+
+
+def _begun(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("proposals could not be committed", exc_info=error)
+
+
+def _ended(asked: list[_Asked], task: asyncio.Task[None]) -> None:
+    """Nobody waits for ever, whatever has ended the task."""
+    _begun(task)
+    _resolve([each for each in asked if not each.outcome.is_done], Outcome.UNKNOWN)

@@ -130,6 +130,22 @@ def test_who_has_all_that_is_committed_joins_by_its_present_registration(leader)
     assert len(one.asked) == 1, "one at a time"
 
 
+def test_what_was_committed_is_not_asked_again_while_the_image_has_not_told(leader):
+    one = leader(isr=(NODE, OTHER))
+    one.fetch(THIRD)
+    one.answer(Outcome.COMMITTED)
+    for _ in range(3):
+        one.fetch(THIRD)
+        one.pass_ms(3_000, fetching=[OTHER])
+    assert len(one.asked) == 1
+    one.tell(NODES)
+    one.node.append((0, batch()), acks=1)
+    one.node.executor.run_all()
+    one.pass_ms(14_000, fetching=[OTHER])
+    assert len(one.asked) == 2, "the next one is"
+    assert one.asked[-1][1].state.isr == (NODE, OTHER)
+
+
 def test_the_elr_is_cleared_when_the_minimum_was_lowered(leader):
     one = leader(isr=(NODE,), elr=(OTHER,), min_isr=1)
     one.pass_ms(3_000)
