@@ -18,12 +18,13 @@ load, then the repair, and the wait until all replicas are in sync and written a
                (one other host), store, store-out, store-in (etcd); each of them may be given, too
     slow       late and lossy
     etcd       etcd's processes are killed
+    member     one member of etcd is killed, the leader as likely as another (--etcd 3)
     any        one of all of these
 
 Broken promises, for which the exit code is 1: an acknowledged record that is not where it was said
 to be, one that is twice, in another place, or was never sent; one that a consumer saw and that is
 gone or another attempt later; an offset that a consumer had reached and a leader does not know;
-replicas that are not equal byte for byte; a cluster that does not come back within a minute.
+replicas that are not equal byte for byte; a cluster that does not come back in a minute.
 Prints a JSON report with a histogram of the times until all partitions that the host led were
 acknowledged by others (of rounds with one fault, that ends leaderships).
 """
@@ -60,7 +61,8 @@ CUTS = (
     *("isolated", "mute", "deaf", "peers", "peers-out", "peers-in"),
     *("pair", "pair-out", "store", "store-out", "store-in"),
 )
-OTHERS = ("power", "kill", "pause", "slow", "etcd")
+OTHERS = ("power", "kill", "pause", "slow", "etcd", "member")
+OF_ETCD = frozenset(("etcd", "member"))
 REPLACING = frozenset(("power", "kill", "pause", "isolated", "store", "store-out", "store-in"))
 """Faults that let another node lead, and last until it does when they come alone."""
 HOLD_SECONDS = (0.2, 4.0)
@@ -163,14 +165,16 @@ class Campaign:
         for at, (name, node) in enumerate(zip(names, nodes, strict=True)):
             if at:
                 time.sleep(self._rng.random() * SECOND_AFTER_SECONDS)
-            if name in OTHERS and name != "etcd" and self._cluster.hosts[node].process is None:
+            if name in OTHERS and name not in OF_ETCD and self._cluster.hosts[node].process is None:
                 continue  # Both befall one host, which is down already.
             repairs.append(self._befall(name, node))
         took = None
         if len(names) == 1 and names[0] in REPLACING:
             took = self._served_by_others(theirs, nodes[0], begun)
             if took is None:
-                self.problems.append(f"{where}: not served within {PATIENCE_SECONDS} s")
+                self.problems.append(
+                    f"{where}: not served within {self._options.patience_seconds} s"
+                )
             else:
                 self.served.setdefault(names[0], []).append(round(took * 1000))
         else:
@@ -218,10 +222,11 @@ class Campaign:
         if name == "slow":
             cluster.network.slow_down(host.machine)
             return lambda: cluster.network.speed_up(host.machine)
-        if name == "etcd":
-            for member in cluster.members:
+        if name in OF_ETCD:
+            members = cluster.members if name == "etcd" else [self._rng.choice(cluster.members)]
+            for member in members:
                 member.kill()
-            return lambda: [member.start() for member in cluster.members]
+            return lambda: [member.start() for member in members]
         cluster.network.cut(self._ways(name, host.machine))
         return cluster.network.mend
 
@@ -243,10 +248,9 @@ class Campaign:
             return into
         return out + into
 
-    @staticmethod
-    def _served_by_others(theirs: list[Producer], node: int, begun: float) -> float | None:
+    def _served_by_others(self, theirs: list[Producer], node: int, begun: float) -> float | None:
         """Wait until others serve all that a node led; return how long that took from ``begun``."""
-        deadline = begun + PATIENCE_SECONDS
+        deadline = begun + self._options.patience_seconds
         latest = begun
         for each in theirs:
             while True:
@@ -262,7 +266,7 @@ class Campaign:
     def _wait_until_well(self) -> None:
         """Wait until all replicas are in sync, all partitions written and read again."""
         begun = time.monotonic()
-        deadline = begun + PATIENCE_SECONDS
+        deadline = begun + self._options.patience_seconds
         while True:
             isrs = self._leaders.isrs()
             are_whole = bool(isrs[0]) and all(len(isr) == REPLICAS for isr in isrs)
@@ -367,6 +371,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=0.0, help="begin no round after that")
     parser.add_argument("--session-ms", type=int, default=2_000)
+    parser.add_argument(
+        "--patience-seconds",
+        type=float,
+        default=PATIENCE_SECONDS,
+        help="how long it may take to come back; more where processes wait for processors",
+    )
     parser.add_argument("--etcd", type=int, default=1, help="members")
     parser.add_argument("--rest-ms", type=int, default=20, help="of a producer after each batch")
     parser.add_argument("--seed", type=int, default=1)
