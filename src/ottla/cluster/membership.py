@@ -93,6 +93,8 @@ class Membership:
         self._seen = -1
         """Use: that of the registration which the image shows."""
         self._rejoining: asyncio.Task[None] | None = None
+        self._seating: asyncio.Task[None] | None = None
+        """Use: tries to take the controller's seat, until somebody has it."""
         self.on_failed: Callable[[BaseException], None] = lambda _: None
         """Called on the loop with an error, of our own, that ended the attempts to join again."""
         self._has_joined = False
@@ -117,6 +119,9 @@ class Membership:
         if self._rejoining is not None:
             self._rejoining.cancel()
             await asyncio.gather(self._rejoining, return_exceptions=True)
+        if self._seating is not None:
+            self._seating.cancel()
+            await asyncio.gather(self._seating, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
 
@@ -193,18 +198,23 @@ class Membership:
         if self._node_id in delta.brokers:
             broker = image.brokers.get(self._node_id)
             self._seen = -1 if broker is None else broker.epoch
-        if delta.controller_changed and image.controller == NO_LEADER and self._has_joined:
-            begin_task(self._take_seat(), name="take the controller's seat", ended=_seat_taken)
-
-    async def _take_seat(self) -> None:
-        session = self._session
-        if session is None or self.state is not SessionState.CONNECTED:
-            return
-        with suppress(MetadataError):  # Another node has it, or this one joins again soon.
-            await self._store.commit(
-                [Guard(self._keys.controller, create_rev=ABSENT)],
-                [Put(self._keys.controller, encode_controller(self._node_id), session.id)],
+        is_free = delta.controller_changed and image.controller == NO_LEADER
+        if is_free and self._has_joined and self._seating is None:
+            self._seating = begin_task(
+                self._take_seat(image), name="take the controller's seat", ended=self._seat_taken
             )
+
+    async def _take_seat(self, image: MetadataImage) -> None:
+        """Try until somebody has the seat: nobody else may be able to when it becomes free."""
+        while self._has_joined and image.controller == NO_LEADER:
+            session = self._session
+            if session is not None and self.state is SessionState.CONNECTED:
+                with suppress(MetadataError):  # Another node has it, or the store is away.
+                    await self._store.commit(
+                        [Guard(self._keys.controller, create_rev=ABSENT)],
+                        [Put(self._keys.controller, encode_controller(self._node_id), session.id)],
+                    )
+            await self._pause()
 
     def _heard(self, number: int, state: SessionState) -> None:
         if number != self._sessions_opened:
@@ -244,6 +254,12 @@ class Membership:
         elif self._has_joined:
             logger.warning("node %d is a member of its cluster again", self._node_id)
 
+    def _seat_taken(self, task: asyncio.Task[None]) -> None:
+        self._seating = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("the controller's seat could not be taken", exc_info=error)
+
     async def _pause(self) -> None:
         over = asyncio.Event()
         timer = self._clock.call_later(REJOIN_RETRY_SECONDS, over.set)
@@ -251,9 +267,3 @@ class Membership:
             await over.wait()
         finally:
             timer.cancel()
-
-
-def _seat_taken(task: asyncio.Task[None]) -> None:
-    error = None if task.cancelled() else task.exception()
-    if error is not None:
-        logger.error("the controller's seat could not be taken", exc_info=error)

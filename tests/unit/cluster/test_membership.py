@@ -9,8 +9,8 @@ from ottla.env.clock import ManualClock
 from ottla.ids import NodeId
 from ottla.metadata.keys import Keys
 from ottla.metadata.memory_store import MemoryStore
-from ottla.metadata.store import SessionState, Unavailable
-from ottla.metadata.values import BrokerValue, decode_controller
+from ottla.metadata.store import Ambiguous, Delete, SessionState, Unavailable
+from ottla.metadata.values import NO_LEADER, BrokerValue, decode_controller
 
 KEYS = Keys("local")
 BROKER = BrokerValue(host="here", port=9092, rack=None)
@@ -193,3 +193,43 @@ async def test_a_session_lost_while_the_last_answer_is_on_its_way_is_replaced(
     await membership.join()
     await turns()
     assert await is_member(store)
+
+
+class Seat:
+    """The part of an image that tells who is the controller."""
+
+    def __init__(self):
+        self.controller = NO_LEADER
+        self.brokers = {}
+
+
+class SeatChanged:
+    brokers = ()
+    controller_changed = True
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), Ambiguous("no answer")])
+async def test_the_seat_is_taken_later_when_the_store_was_away_as_it_became_free(
+    store, clock, membership, error
+):
+    """All nodes lose their sessions when a store stalls; without a controller nobody is elected."""
+    await membership.join()
+    await store.commit([], [Delete(KEYS.controller)])
+    commit, failures = store.commit, [error, error]
+
+    async def away(guards, ops):
+        if failures:
+            raise failures.pop()
+        return await commit(guards, ops)
+
+    store.commit = away
+    image = Seat()
+    membership.apply(image, SeatChanged())
+    for _ in range(4):
+        await turns()
+        clock.advance(1)
+    assert await is_member(store)
+    image.controller = NodeId(7)
+    clock.advance(1)
+    await turns()
+    assert membership._seating is None, "it tries no more"
