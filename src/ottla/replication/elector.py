@@ -28,7 +28,7 @@ from ottla.env.tasks import begin_task
 from ottla.ids import NodeId, TopicId
 from ottla.metadata.image import ImageFollower, MetadataDelta, MetadataImage
 from ottla.metadata.keys import Keys
-from ottla.metadata.store import Guard, GuardFailed, MetadataError, MetadataStore, Put
+from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataError, MetadataStore, Put
 from ottla.metadata.values import NO_LEADER, PartitionState, encode_partition
 from ottla.replication.elections import elect, elect_unclean, elect_unmade, fence, grant_anew
 
@@ -54,6 +54,8 @@ class _Change(NamedTuple):
     key: str
     mod_rev: int
     state: PartitionState
+    leaders_epoch: int
+    """The leader's registration that the change was judged by; ABSENT: it had none."""
     topic_id: TopicId
     partition: int
 
@@ -223,16 +225,18 @@ class Elector:
         entry = self._follower.mirror.get(key)
         if entry is None:
             return None
+        live = {node: broker.epoch for node, broker in image.brokers.items()}
         after = next_state(
             state,
             entry.mod_rev,
-            live={node: broker.epoch for node, broker in image.brokers.items()},
+            live=live,
             is_gone=self._is_gone,
             rules=self._rules(topic.name),
         )
         if after is state:
             return None
-        return _Change(key, entry.mod_rev, after, topic_id, number)
+        leaders_epoch = live.get(after.leader, ABSENT)
+        return _Change(key, entry.mod_rev, after, leaders_epoch, topic_id, number)
 
     async def _write(self, changes: list[_Change]) -> None:
         """Commit them together; if a guard fails, one by one. What failed is looked at again."""
@@ -261,13 +265,15 @@ class Elector:
         seat = self._follower.mirror.get(self._keys.controller)
         if seat is None:
             return  # Whoever takes it looks at everything.
-        brokers = self._follower.image.brokers
         guards = [Guard(change.key, mod_rev=change.mod_rev) for change in changes]
         guards.append(Guard(self._keys.controller, mod_rev=seat.mod_rev))
-        for leader in dict.fromkeys(change.state.leader for change in changes):
-            if leader in brokers:
-                live = self._keys.live_broker(leader)
-                guards.append(Guard(live, create_rev=brokers[leader].epoch))
+        # Not as the image is by now: a leader that has registered anew meanwhile needs a grant.
+        leaders = dict.fromkeys((change.state.leader, change.leaders_epoch) for change in changes)
+        guards += [
+            Guard(self._keys.live_broker(leader), create_rev=epoch)
+            for leader, epoch in leaders
+            if leader != NO_LEADER
+        ]
         ops = [Put(change.key, encode_partition(change.state)) for change in changes]
         revision = await self._store.commit(guards, ops)
         await self._follower.reached(revision)

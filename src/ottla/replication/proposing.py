@@ -39,8 +39,8 @@ AT_ONCE = 40
 
 class _Asked(NamedTuple):
     key: Guard
-    node: Guard | None
-    """The registration that it depends on."""
+    nodes: tuple[Guard, ...]
+    """The registrations that it depends on, as they were when it was asked for."""
     state: PartitionState
     outcome: Pending[Outcome]
 
@@ -72,11 +72,13 @@ class StoreProposals:
         if entry is None or not is_known:
             outcome.resolve(Outcome.KEY_CHANGED)
             return outcome
-        node = None
+        me = self._keys.live_broker(self._me.node_id)
+        nodes = [Guard(me, create_rev=self._me.broker_epoch)]
         if proposal.joining is not None:
             live = self._keys.live_broker(proposal.joining)
-            node = Guard(live, create_rev=proposal.broker_epoch)
-        self._ask(_Asked(Guard(key, mod_rev=entry.mod_rev), node, proposal.state, outcome))
+            nodes.append(Guard(live, create_rev=proposal.broker_epoch))
+        guard = Guard(key, mod_rev=entry.mod_rev)
+        self._ask(_Asked(guard, tuple(nodes), proposal.state, outcome))
         return outcome
 
     def hand_over(
@@ -95,8 +97,8 @@ class StoreProposals:
         leader = Guard(self._keys.live_broker(after.leader), create_rev=brokers[after.leader].epoch)
         if decode_partition(entry.value) == before:
             logger.warning("%s cannot be served here: node %d is to lead it", where, after.leader)
-            asked = _Asked(Guard(key, mod_rev=entry.mod_rev), leader, after, Pending())
-            begin_task(self._commit([asked], []), name="hand over", ended=partial(_ended, [asked]))
+            asked = _Asked(Guard(key, mod_rev=entry.mod_rev), (leader,), after, Pending())
+            begin_task(self._commit([asked]), name="hand over", ended=partial(_ended, [asked]))
 
     def _ask(self, asked: _Asked) -> None:
         if not self._asked:
@@ -106,18 +108,17 @@ class StoreProposals:
     async def _commit_asked(self) -> None:
         await asyncio.sleep(0)  # What is proposed in this turn is committed together.
         asked, self._asked = self._asked, []
-        me = Guard(self._keys.live_broker(self._me.node_id), create_rev=self._me.broker_epoch)
         for first in range(0, len(asked), AT_ONCE):
             some = asked[first : first + AT_ONCE]
-            begin_task(self._commit(some, [me]), name="propose", ended=partial(_ended, some))
+            begin_task(self._commit(some), name="propose", ended=partial(_ended, some))
 
-    async def _commit(self, asked: list[_Asked], further: list[Guard]) -> None:
+    async def _commit(self, asked: list[_Asked]) -> None:
         """Commit them together; those whose guards fail are refused, and the others tried again."""
         left = asked
         while left:
             # The keys come first: when a registration is found to be gone, they have held.
-            nodes = dict.fromkeys(each.node for each in left if each.node is not None)
-            guards = [*(each.key for each in left), *further, *nodes]
+            nodes = dict.fromkeys(node for each in left for node in each.nodes)
+            guards = [*(each.key for each in left), *nodes]
             puts = [Put(each.key.key, encode_partition(each.state)) for each in left]
             try:
                 await self._store.commit(guards, puts)
@@ -134,9 +135,8 @@ class StoreProposals:
 def _without_refused(asked: list[_Asked], failed: Guard) -> list[_Asked]:
     """Answer those that ``failed`` guards; return the others."""
     changed = [each for each in asked if each.key == failed]
-    gone = [each for each in asked if each.node == failed]
-    if not changed and not gone:
-        gone = asked  # It is this node's registration.
+    gone = [each for each in asked if failed in each.nodes]
+    assert changed or gone, failed
     left = [each for each in asked if each not in changed and each not in gone]
     _resolve(changed, Outcome.KEY_CHANGED)
     _resolve(gone, Outcome.REGISTRATION_GONE)

@@ -210,3 +210,36 @@ async def test_who_never_comes_is_gone_when_the_time_is_over(cluster):
     cluster.clock.advance(9)
     found = await cluster.until(lambda one: one.leader == 2)
     assert found.isr == (2,)
+
+
+async def test_a_leader_that_registers_anew_amid_a_fence_of_others_is_granted_a_new_epoch(cluster):
+    """Else its leadership is of a former registration for ever: it refuses what it is to lead."""
+    other_id = TopicId(b"fedcba9876543210")
+    await cluster.store.commit(
+        [],
+        [
+            cluster.seat(1)._replace(value=encode_controller(2), session=cluster.sessions[2].id),
+            Put(cluster.keys.topic("u"), encode_topic(TopicValue(other_id, 1))),
+            Put(cluster.keys.partition(other_id, 0), encode_partition(state())),
+        ],
+    )
+    await cluster.until(lambda _: cluster.follower.image.controller == 2)
+    commit = cluster.store.commit
+
+    async def amid(guards, ops):
+        if len(ops) == 2:  # Both partitions, of which node 3 is gone.
+            cluster.store.commit = commit
+            await cluster.sessions[1].close()
+            await cluster.register(1)
+            for _ in range(50):  # The image tells, but the elector has made its plan.
+                await asyncio.sleep(0)
+        return await commit(guards, ops)
+
+    cluster.store.commit = amid
+    await cluster.sessions[3].close()
+    for _ in range(20):  # What could not be written is looked at again.
+        for _ in range(50):
+            await asyncio.sleep(0)
+        cluster.clock.advance(0.1)
+    found = cluster.follower.image.topic("t").partitions[0]
+    assert (found.leader, found.leader_epoch, found.isr) in {(1, 6, (1, 2)), (2, 6, (2,))}

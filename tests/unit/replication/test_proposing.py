@@ -143,3 +143,17 @@ async def test_a_fault_of_ours_leaves_nobody_waiting(world):
 
     world.store.commit = faulty
     assert await world.outcomes(b_or_c, 10) == [Outcome.UNKNOWN] * 10
+
+
+async def test_a_proposal_depends_on_the_registration_that_it_was_made_under(world):
+    after = BEFORE._replace(isr=(A, B), partition_epoch=8)
+    proposal = Proposal(after, B, world.follower.image.brokers[B].epoch)
+    pending = world.proposals(TopicPartition("t", 0), TOPIC_ID, BEFORE, proposal)
+    world.me.broker_epoch += 1  # It registers anew in the same turn.
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert pending.value is Outcome.COMMITTED
+    late = world.proposals(TopicPartition("t", 1), TOPIC_ID, BEFORE, proposal)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert late.value is Outcome.REGISTRATION_GONE
