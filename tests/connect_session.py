@@ -25,3 +25,43 @@ spark = builder.getOrCreate()
 import ottla.spark
 ottla.spark.register(spark)
 """
+
+COPY_TWICE = (
+    BEGIN
+    + """
+import os, sys
+bootstrap, topic, name, work, way = sys.argv[1:]
+
+def write(frame, number):
+    import os
+    import ottla.spark
+    if way != "plain":
+        ottla.spark.write_batch(frame, number, name=name, bootstrap=bootstrap, topic=topic)
+    else:
+        frame.write.format("ottla").mode("append").option(
+            "kafka.bootstrap.servers", bootstrap
+        ).options(**{"topic": topic, "delivery": "exactly-once", "transactional.id": name}).save()
+    if not os.path.exists(f"{work}/flag"):
+        open(f"{work}/flag", "w").close()
+        raise RuntimeError("killed after the write")
+
+for _ in range(2):
+    try:
+        query = (
+            spark.readStream.text(f"{work}/lines").writeStream.foreachBatch(write)
+            .option("checkpointLocation", f"{work}/checkpoint").trigger(availableNow=True).start()
+        )
+        query.awaitTermination(60)
+        error = query.exception()
+    except Exception as raised:
+        error = raised
+    print("ended:", "fine" if error is None else str(error), flush=True)
+    sys.stdin.readline()
+spark.stop()
+"""
+)
+"""Copy a directory's lines into a topic by ``foreachBatch``, twice, killed behind the first write.
+
+Arguments: broker, topic, name of the stream, a directory, and the way: ``plain`` by ``save``, else
+by ``write_batch``. Prints ``ended: ...`` after each try and waits for a line.
+"""

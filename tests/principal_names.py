@@ -40,7 +40,7 @@ RULES_OF_NAMES = [
     *(f"RULE:^CN=({kind}),.*$/$1/,DEFAULT" for kind in (r"\w+", r"\d+", r"\W+", "[^,]+", ".")),
     r"RULE:^CN=(\s?.\s?.*),.*$/<$1>/,DEFAULT",
     "RULE:(?i)^cn=(JÜRGEN|k|[a-z]+),.*$/$1/,DEFAULT",
-    "RULE:^CN=admin$/root/,DEFAULT",
+    "RULE:^CN=admin$/chief/,DEFAULT",
 ]
 PAIRS = [
     *((rules, DN) for rules in LISTS),

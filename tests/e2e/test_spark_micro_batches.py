@@ -24,7 +24,7 @@ from ottla.client.wire.transacting import OffsetToCommit
 from ottla.ids import TopicPartition
 from ottla.spark.writing.marker import FOR_EVER_MS, begun_group, read_begun, write_begun
 from ottla.spark.writing.write_batch import _make_active
-from tests.connect_session import BEGIN
+from tests.connect_session import COPY_TWICE
 from tools.wire_client import WireClient
 
 pytestmark = [
@@ -458,42 +458,6 @@ def test_markers_of_the_last_version_are_gone_on_from(
     assert values(topic) == ["a", "b"]
 
 
-CONNECT = (
-    BEGIN
-    + """
-import os, sys
-bootstrap, topic, name, work, way = sys.argv[1:]
-
-def write(frame, number):
-    import os
-    import ottla.spark
-    if way != "plain":
-        ottla.spark.write_batch(frame, number, name=name, bootstrap=bootstrap, topic=topic)
-    else:
-        frame.write.format("ottla").mode("append").option(
-            "kafka.bootstrap.servers", bootstrap
-        ).options(**{"topic": topic, "delivery": "exactly-once", "transactional.id": name}).save()
-    if not os.path.exists(f"{work}/flag"):
-        open(f"{work}/flag", "w").close()
-        raise RuntimeError("killed after the write")
-
-for _ in range(2):
-    try:
-        query = (
-            spark.readStream.text(f"{work}/lines").writeStream.foreachBatch(write)
-            .option("checkpointLocation", f"{work}/checkpoint").trigger(availableNow=True).start()
-        )
-        query.awaitTermination(60)
-        error = query.exception()
-    except Exception as raised:
-        error = raised
-    print("ended:", "fine" if error is None else str(error), flush=True)
-    sys.stdin.readline()
-spark.stop()
-"""
-)
-
-
 @pytest.mark.parametrize("way", ["helper", "forgotten", "plain"])
 def test_over_connect_a_repeated_batch_is_left_out_or_refused(
     target, topic, name, values, tmp_path, forget, way
@@ -501,7 +465,7 @@ def test_over_connect_a_repeated_batch_is_left_out_or_refused(
     """There the tasks know no batch: by name and number it is found, without them refused."""
     (tmp_path / "lines").mkdir()
     (tmp_path / "lines" / "0.txt").write_text("a\nb\n")
-    command = [sys.executable, "-c", CONNECT, target.bootstrap, topic, name, str(tmp_path), way]
+    command = [sys.executable, "-c", COPY_TWICE, target.bootstrap, topic, name, str(tmp_path), way]
     log = tmp_path / "log"
     with (
         log.open("w") as errors,

@@ -197,10 +197,7 @@ class Hosting:
             self._add(Step(where, topic_id, None, is_new=False))
 
     def registered(self) -> None:
-        """Fence what was granted before this process registered: the image just told that it did.
-
-        A leadership over several replicas counts only when it is granted after that.
-        """
+        """Fence what was granted before this process registered, as the image just told."""
         self._fenced = {}
         for partition in list(self.partitions.values()):
             if len(partition.state.replicas) > 1:
@@ -229,10 +226,7 @@ class Hosting:
             self._reconfigure(None if is_broker else [image.topic(name) for name in topics])
 
     def make_anew(self, partition: Partition) -> None:
-        """Remove the log of a replica that follows, and make an empty one; both later.
-
-        Nothing happens when it is not hosted any more.
-        """
+        """Remove the log of a replica that follows, if hosted, and make an empty one; both later."""
         where, topic_id = partition.topic_partition, partition.topic_id
         if self.partitions.get(where) is partition:
             self._drop(where, topic_id)

@@ -150,14 +150,14 @@ def test_a_streams_planner_has_no_pyarrow():
 
 def test_planners_meet_where_all_that_they_were_started_with_is_the_same(monkeypatch, tmp_path):
     """A planner has its settings, modules and directory from the process that it is forked from."""
-    there = {planner.SOCKET: "/tmp/mine/.1.sock", "PYTHONPATH": "/a", "X": "\udcff"}
+    there = {planner.SOCKET: "/run/mine/.1.sock", "PYTHONPATH": "/a", "X": "\udcff"}
     name = planner.name_of(there)
     if sys.platform != "linux":
         assert name is None
         return
-    assert planner.name_of({**there, planner.SOCKET: "/tmp/mine/.2.sock"}) == name
+    assert planner.name_of({**there, planner.SOCKET: "/run/mine/.2.sock"}) == name
     others = [
-        {**there, planner.SOCKET: "/tmp/other/.1.sock"},
+        {**there, planner.SOCKET: "/run/other/.1.sock"},
         {**there, "PYTHONPATH": "/b"},
         {**there, "SPARK_JOB_ARTIFACT_UUID": "another session"},
     ]

@@ -144,7 +144,7 @@ class CopyStep:
         path = self._piece.target.removesuffix(LOG_SUFFIX) + suffix
         with suppress(FileNotFoundError):
             self._disk.remove(path)  # Of an earlier try: the log has grown since.
-        if not self.segment.are_index_files_whole:
+        if self.segment.has_loaded_indexes and not self.segment.indexes.are_written:
             return
         try:
             with self._tenancy.inside():

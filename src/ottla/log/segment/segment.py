@@ -91,11 +91,6 @@ class Segment(SegmentFiles):
         """Tell whether the indexes are in memory."""
         return self._indexes is not None
 
-    @property
-    def are_index_files_whole(self) -> bool:
-        """Tell whether nothing is in the indexes that is not in their files."""
-        return self._indexes is None or self._indexes.are_written
-
     def _empty_indexes(self) -> SegmentIndexes:
         return SegmentIndexes(self._disk, self.path_of, self.base_offset)
 
