@@ -8,12 +8,15 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.metadata.store import Put
+from tests.campaigns.administering.records import CONTROL, TRANSACTIONAL
+from tests.simulation.cluster.inspector import aborted_within
 from tests.simulation.cluster.ledger import Fate, Ledger, Sent, Transaction
 from tests.simulation.cluster.members import SESSION_SECONDS, Member
 from tests.simulation.cluster.running import command_of, digest_elsewhere, live
 from tests.simulation.cluster.store import KeptSession, SharedEntries, StoreLink
 from tests.simulation.loop import Life, SimulatedLoop
 from tests.simulation.mutants import MUTANTS_OF_SEVERAL, SOURCE, mutant_of, patched
+from tools.wire_client import batch
 
 WHERE = ("t", 0)
 FRESH_WORLDS = 3
@@ -226,6 +229,41 @@ def test_a_transaction_is_whole_whose_first_records_were_deleted():
     assert problems == []
     ledger.judge_transactions(set())
     assert "[(1, 1)] of one, which is committed, is hidden" in problems[0]
+
+
+def records_at(offset, producer_id=-1):
+    attributes = TRANSACTIONAL if producer_id >= 0 else 0
+    return batch(
+        [b"one", b"two"], base_offset=offset, attributes=attributes, producer_id=producer_id
+    )
+
+
+def marker_at(offset, producer_id):
+    return batch(base_offset=offset, attributes=CONTROL | TRANSACTIONAL, producer_id=producer_id)
+
+
+def test_an_aborted_transaction_of_which_a_replica_never_had_the_beginning_is_the_same_there():
+    """The log starts at 6, amid a transaction that began at 2; one replica began anew there."""
+    nothing_left = records_at(6) + records_at(8) + marker_at(10, 1000)
+    assert aborted_within(nothing_left, {(2, 1000)}) == aborted_within(nothing_left, set()) == []
+    some_left = records_at(6) + records_at(8, 1000) + marker_at(10, 1000)
+    assert aborted_within(some_left, {(2, 1000)}) == [(8, 1000)]
+    assert aborted_within(some_left, {(8, 1000)}) == [(8, 1000)]
+    amid_a_batch = records_at(5, 1000) + marker_at(7, 1000)
+    assert aborted_within(amid_a_batch, {(2, 1000)}) == [(5, 1000)]
+    assert aborted_within(b"", {(2, 1000)}) == [(2, 1000)]
+
+
+def test_an_aborted_transaction_that_one_replica_lost_or_made_up_is_told():
+    begun_below = records_at(6) + records_at(8, 1000) + marker_at(10, 1000)
+    assert aborted_within(begun_below, {(2, 1000)}) != aborted_within(begun_below, set())
+    begun_here = records_at(6) + marker_at(10, 1000)
+    assert aborted_within(begun_here, {(6, 1000)}) != aborted_within(begun_here, set())
+    committed_later = marker_at(6, 1000) + records_at(7, 1000) + marker_at(9, 1000)
+    assert aborted_within(committed_later, {(7, 1000)}) != aborted_within(committed_later, set())
+    assert aborted_within(committed_later, {(2, 1000)}) == [], "it has ended before those at 7"
+    twice = {(2, 1000), (4, 1000)}
+    assert aborted_within(begun_below, twice) != aborted_within(begun_below, {(2, 1000)})
 
 
 def test_a_partition_is_given_to_one_member_at_a_time():

@@ -5,6 +5,7 @@ import random
 
 from ottla.ids import TopicPartition
 from ottla.log.aborted import aborted_transactions
+from tests.campaigns.administering.records import CONTROL, TRANSACTIONAL
 from tests.simulation.checked import CheckedSegments
 from tools.wire_client import batches
 
@@ -159,7 +160,32 @@ class Inspector:
                 data = read.region.read()
                 pieces.append(data)
                 offset = _end_of(data)
-        return b"".join(pieces), sorted(aborted)
+        data = b"".join(pieces)
+        return data, aborted_within(data, aborted)
+
+
+def aborted_within(data, aborted):
+    """Return (first offset, producer id) of the transactions ``aborted``, as far as ``data`` goes.
+
+    A replica that began anew while one was open, at a start that DeleteRecords had moved into it,
+    never had its first batches. It knows it from the first one that it has; and not at all when it
+    has none, since its marker ends nothing there. So each that begins below ``data`` counts from
+    its first batch in it, and one without any, which no reader can tell, does not count.
+    """
+    found = list(batches(data))
+    begin = found[0]["base_offset"] if found else 0
+    begun = {}
+    for one in found:
+        if one["attributes"] & CONTROL:  # A producer's first marker ends what began below.
+            begun.setdefault(one["producer_id"], None)
+        elif one["attributes"] & TRANSACTIONAL:
+            begun.setdefault(one["producer_id"], one["base_offset"])
+    within = []
+    for first_offset, producer_id in aborted:
+        at = first_offset if first_offset >= begin else begun.get(producer_id)
+        if at is not None:
+            within.append((at, producer_id))
+    return sorted(within)
 
 
 def _end_of(data):

@@ -11,8 +11,10 @@ from ottla.log.append import AppendOrigin, analyse
 from ottla.log.replicated import append_replicated, check_replicated
 from ottla.records.batch import patch_offsets
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
+from tools.wire_client import batches
 
 NOW = 1_700_000_000_000
+CONTROL = 0x20
 
 
 @pytest.fixture
@@ -62,6 +64,65 @@ def told(log, start, upper):
     result = log.read(start, max_bytes=1 << 20, upper_offset=upper, min_one_message=True)
     found = aborted_transactions(log, start, result, upper)
     return [(one.producer_id, one.first_offset) for one in found]
+
+
+def transact(log, batch, chance):
+    """Write batches of four producers; some of their transactions end, and some of them aborted."""
+    is_open, sequences = {}, {}
+    for _ in range(40):
+        producer_id = chance.randrange(4)
+        if is_open.get(producer_id) and chance.random() < 0.4:
+            end(log, producer_id, chance.choice(list(ControlType)[:2]))
+            is_open[producer_id] = False
+        else:
+            sequence = sequences.get(producer_id, 0)
+            write(log, batch, producer_id, sequence)
+            sequences[producer_id], is_open[producer_id] = sequence + 1, True
+
+
+def committed_from(log, offset):
+    """Return the offsets that a reader of committed records keeps: a read ends with its segment."""
+    kept, upper = [], log.log_end_offset
+    while offset < upper:
+        result = log.read(offset, max_bytes=1 << 20, upper_offset=upper, min_one_message=True)
+        found = aborted_transactions(log, offset, result, upper)
+        waiting = [(one.first_offset, one.producer_id) for one in found]
+        left_out = set()
+        for one in batches(result.region.read()):
+            offset = one["base_offset"]
+            while waiting and waiting[0][0] <= offset:
+                left_out.add(waiting.pop(0)[1])
+            if one["attributes"] & CONTROL:
+                left_out.discard(one["producer_id"])
+            elif one["producer_id"] not in left_out:
+                kept.append(offset)
+            offset += 1
+    return kept
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_replica_that_begins_amid_transactions_shows_nothing_aborted_and_hides_nothing(
+    open_partition, logs, batch, seed
+):
+    """It never had their first batches: DeleteRecords had moved the log's start into them."""
+    (leader, _), chance = logs(500), random.Random(seed)
+    transact(leader, batch, chance)
+    for producer_id in range(4):  # So that the log is stable to its end.
+        if leader.producers.states.has_open_transaction(producer_id, 0):
+            end(leader, producer_id, ControlType.ABORT)
+    records = stored(leader)
+    places = [(one["base_offset"], one["length"] + 12) for one in batches(records)]
+    differing = position = 0
+    for begin, size_bytes in places:
+        disk = MemoryDisk(durability=True)
+        disk.make_directory("/data")
+        follower = open_partition(disk, "/data", segment_bytes=500, start=begin)
+        copy(records[position:], follower)
+        position += size_bytes
+        differing += aborts(follower) != [one for one in aborts(leader) if one[2] >= begin]
+        for start in range(begin, leader.log_end_offset):
+            assert committed_from(follower, start) == committed_from(leader, start), (begin, start)
+    assert differing, "some transaction began below"
 
 
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 333])
