@@ -226,7 +226,7 @@ class Hosting:
             self._reconfigure(None if is_broker else [image.topic(name) for name in topics])
 
     def make_anew(self, partition: Partition) -> None:
-        """Remove the log of a replica that follows, if hosted, and make an empty one; both later."""
+        """Remove the log of a replica that follows, if hosted, and make one anew; both later."""
         where, topic_id = partition.topic_partition, partition.topic_id
         if self.partitions.get(where) is partition:
             self._drop(where, topic_id)
