@@ -23,7 +23,7 @@ from ottla.pending import Pending
 from ottla.records.batch import NO_LEADER_EPOCH
 from ottla.records.region import Region
 from ottla.replication.divergence import divergence
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Partition, may_be_replaced
 
 logger = logging.getLogger(__name__)
 
@@ -251,6 +251,8 @@ def _nothing_of(partition: Partition, spec: FetchSpec) -> FetchedPartition:
 
 def _refused(partition: Partition, spec: FetchSpec, code: ErrorCode) -> FetchedPartition:
     leader = None
+    if code is ErrorCode.OFFSET_OUT_OF_RANGE and may_be_replaced(partition):
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # The next leader may have it: read on there.
     if code in _WRONG_LEADER and partition.state.leader >= 0:
         leader = CurrentLeader(partition.state.leader, partition.state.leader_epoch)
     return FetchedPartition(spec.topic_partition, code, current_leader=leader)

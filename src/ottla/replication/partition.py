@@ -409,6 +409,7 @@ class Partition(PartitionYields):
         if offset == HIGH_WATERMARK:
             offset = self.high_watermark
         if not 0 <= offset <= self.high_watermark:
+            check_standing(self)  # Else the next leader may have committed it.
             why = f"{self.topic_partition}: {offset} is not in [0, {self.high_watermark}]"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
         raise_start_offset(self.log, offset)
@@ -467,6 +468,11 @@ def check_standing(
     partition: Partition, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
 ) -> None:
     """Raise KafkaError with ``code`` if another node may lead by now."""
-    if partition.may_take is not None and not partition.may_take(partition):
+    if may_be_replaced(partition):
         why = f"{partition.topic_partition}: another node may lead by now, unheard of here"
         raise KafkaError(code, why)
+
+
+def may_be_replaced(partition: Partition) -> bool:
+    """Tell whether another node may lead by now, unheard of here: it may have what is not here."""
+    return partition.may_take is not None and not partition.may_take(partition)

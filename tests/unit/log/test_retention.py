@@ -182,6 +182,14 @@ def test_by_size_the_oldest_go_until_the_log_is_small_enough(place, rolled, cloc
     log.check()
 
 
+@pytest.mark.parametrize(("high_watermark", "end"), [(6, 4), (5, 2), (4, 2), (3, 0), (0, 0)])
+def test_by_size_what_is_not_committed_does_not_count(rolled, clock, high_watermark, end):
+    """A leader that was cut off took records by the size of a tail that it then lost."""
+    log = rolled()
+    log.config = log.config._replace(retention_bytes=log.size_bytes // 3)
+    assert retained_from(log, high_watermark, clock.wall_ms()) == end
+
+
 def test_a_wholly_expired_log_is_rolled_first_and_goes_on(place, rolled, clock, batch, read_all):
     log = rolled(retention_ms=10_000)
     clock.advance(60.0)

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from ottla.env.faulty_disk import DiskCall
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.log.log import Log
 from ottla.pending import Pending
@@ -89,6 +89,21 @@ def test_an_error_of_a_known_partition_ends_the_wait(filled, words):
     out_of_range, empty = words.result_of(filled.fetch((0, 9), (1, 0)))
     assert (out_of_range.code, empty.code) == (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NONE)
     assert out_of_range[2:5] == (-1, -1, -1)
+
+
+def test_who_may_have_been_replaced_calls_no_offset_out_of_range(node, words):
+    """The next leader may have it: a consumer that is told so begins anew, or skips records."""
+    node.append((0, words.batch()))
+    node.executor.run_all()
+    partition = node.partition()
+    partition.may_take = lambda one: one is not partition
+    assert node.fetch((0, 7), max_wait_ms=0)[0].code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with pytest.raises(KafkaError) as caught:
+        partition.delete_records(7)
+    assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert node.fetch((0, 0), max_wait_ms=0)[0].region is not None
+    partition.may_take = lambda _: True
+    assert node.fetch((0, 7), max_wait_ms=0)[0].code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 @pytest.mark.parametrize("offset", [-1, -5, 4, 2**62])

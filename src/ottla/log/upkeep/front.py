@@ -33,8 +33,9 @@ def expired_to(log: Log, upper_offset: int, now_ms: int) -> Generator[None, None
     """Find the end, exclusive, of the segments that are to go by the settings of ``log``; 0: none.
 
     Yields before each segment of which the largest timestamp is not in memory: looking at it costs
-    some calls of the disk, so that the loop is to have a turn first. What is not below
-    ``upper_offset`` (exclusive: the high watermark) or not durable stays. The end is above the base
+    some calls of the disk, so that the loop is to have a turn first. What is not durable stays; so
+    does what is not below ``upper_offset`` (exclusive: the high watermark), nor does that count: a
+    log that loses it again would have less than it is to keep. The end is above the base
     offset of the active segment when all goes: then it has to be rolled first, and that flushed,
     before the log may start there; the snapshot of producers is all that is left of them. Nothing
     is to go when the log went, its settings changed or its segments were replaced meanwhile: the
@@ -44,7 +45,7 @@ def expired_to(log: Log, upper_offset: int, now_ms: int) -> Generator[None, None
     decision = Decision(
         config,
         now_ms=now_ms,
-        log_size_bytes=log.size_bytes,
+        log_size_bytes=log.size_bytes - _size_from(log, upper_offset),
         log_start_offset=log.log_start_offset,
         upper_offset=min(upper_offset, log.flushed_offset),
     )
@@ -74,6 +75,19 @@ def expired_to(log: Log, upper_offset: int, now_ms: int) -> Generator[None, None
             break
         end_offset = next_offset
     return end_offset if end_offset > segments.base_offset else 0
+
+
+def _size_from(log: Log, offset: int) -> int:
+    """Return how many bytes of the log are of batches that reach ``offset``, or lie above it."""
+    if offset >= log.log_end_offset:
+        return 0
+    size_bytes = 0
+    for ordinal in range(len(log.segments) - 1, -1, -1):
+        segment = log.segments[ordinal]
+        if segment.base_offset < offset:
+            return size_bytes + segment.size_bytes - segment.position_of(offset)
+        size_bytes += segment.size_bytes
+    return size_bytes
 
 
 def raise_start_offset(log: Log, offset: int) -> bool:
