@@ -80,11 +80,14 @@ class ForkServer:
         not end with the one for ``first``, at whose end it may be sent a SIGTERM. Where not even
         that one can be forked, this process goes on as it. Nothing but one thread may run.
         """
+        # Before the fork: the forked one may have worked, and the SIGTERM may be here, at once.
+        before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
         try:
             is_server = os.fork() != 0
         except OSError:
             is_server = False
         if not is_server:
+            signal.signal(signal.SIGTERM, before)
             self._listening.close()
             return list(first)
         self._leave_the_first(first)
@@ -103,7 +106,6 @@ class ForkServer:
         sys.exit(0)
 
     def _leave_the_first(self, descriptors: Sequence[int]) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for each in descriptors:
             os.close(each)
         nowhere = os.open(os.devnull, os.O_RDWR)
