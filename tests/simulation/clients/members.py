@@ -61,6 +61,17 @@ LINGERS_SECONDS = 6.0
 than two heartbeats besides."""
 
 
+def owned_by_topic(owned):
+    """Return partitions, pairs of a topic's id and a number, as a heartbeat tells them."""
+    by_topic = {}
+    for topic_id, partition in sorted(owned, key=str):
+        by_topic.setdefault(topic_id, []).append(partition)
+    return [
+        TopicPartitions(topic_id=topic_id.bytes, partitions=partitions)
+        for topic_id, partitions in by_topic.items()
+    ]
+
+
 class Member(Client):
     """What both kinds share: reading and committing what is theirs."""
 
@@ -372,7 +383,7 @@ class ConsumerMember(Member):
             rebalance_timeout_ms=15_000 if is_whole else -1,
             subscribed_topic_names=names,
             server_assignor="uniform" if is_whole else None,
-            topic_partitions=self._owned(),
+            topic_partitions=owned_by_topic(self.owned),
         )
         had_heard, self._has_heard = self._has_heard, False
         answer = await self.call(request, ConsumerGroupHeartbeatResponse)
@@ -401,15 +412,6 @@ class ConsumerMember(Member):
             self.world.problem(
                 f"{self.name}: ConsumerGroupHeartbeat: {code} {answer.error_message}"
             )
-
-    def _owned(self):
-        by_topic = {}
-        for topic_id, partition in sorted(self.owned, key=str):
-            by_topic.setdefault(topic_id, []).append(partition)
-        return [
-            TopicPartitions(topic_id=topic_id.bytes, partitions=partitions)
-            for topic_id, partitions in by_topic.items()
-        ]
 
     async def _leave(self):
         request = ConsumerGroupHeartbeatRequest(

@@ -10,7 +10,6 @@ import uuid
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
 )
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -18,6 +17,7 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from tests.simulation.clients.members import owned_by_topic
 from tests.simulation.cluster.clients import COMES_BACK, GROUP
 from tests.simulation.cluster.reading import Committer
 
@@ -69,15 +69,6 @@ class Member(Committer):
         else:
             await self.world.sleep(self.random.random() * BEAT_SECONDS)
 
-    def _owned_by_topic(self):
-        by_topic = {}
-        for topic_id, partition in sorted(self.owned, key=str):
-            by_topic.setdefault(topic_id, []).append(partition)
-        return [
-            TopicPartitions(topic_id=topic_id.bytes, partitions=partitions)
-            for topic_id, partitions in by_topic.items()
-        ]
-
     async def _beat(self, number):
         asked_at = self.world.loop.now
         tells_all, self._tells_all = self._tells_all, True
@@ -88,7 +79,7 @@ class Member(Committer):
             rebalance_timeout_ms=15_000 if tells_all else -1,
             subscribed_topic_names=sorted(topic.name for topic in self.world.topics),
             server_assignor="uniform" if tells_all else None,
-            topic_partitions=self._owned_by_topic(),
+            topic_partitions=owned_by_topic(self.owned),
         )
         answer = await self.ask(number, request, ConsumerGroupHeartbeatResponse)
         code = answer.error_code
