@@ -66,9 +66,12 @@ def told(log, start, upper):
     return [(one.producer_id, one.first_offset) for one in found]
 
 
-def transact(log, batch, chance):
-    """Write batches of four producers; some of their transactions end, and some of them aborted."""
-    is_open, sequences = {}, {}
+def transacting(log, batch, chance, is_open):
+    """Write batches of four producers; some of their transactions end, and some of them aborted.
+
+    Yields after each of 40 steps. ``is_open``: whose transactions are open.
+    """
+    sequences = {}
     for _ in range(40):
         producer_id = chance.randrange(4)
         if is_open.get(producer_id) and chance.random() < 0.4:
@@ -78,6 +81,7 @@ def transact(log, batch, chance):
             sequence = sequences.get(producer_id, 0)
             write(log, batch, producer_id, sequence)
             sequences[producer_id], is_open[producer_id] = sequence + 1, True
+        yield
 
 
 def committed_from(log, offset):
@@ -106,7 +110,7 @@ def test_a_replica_that_begins_amid_transactions_shows_nothing_aborted_and_hides
 ):
     """It never had their first batches: DeleteRecords had moved the log's start into them."""
     (leader, _), chance = logs(500), random.Random(seed)
-    transact(leader, batch, chance)
+    list(transacting(leader, batch, chance, {}))
     for producer_id in range(4):  # So that the log is stable to its end.
         if leader.producers.states.has_open_transaction(producer_id, 0):
             end(leader, producer_id, ControlType.ABORT)
@@ -132,17 +136,9 @@ def test_aborted_stays_aborted_at_a_replica_that_was_away_and_then_leads(
     logs, batch, segment_bytes, pieces, seed
 ):
     leader, follower = logs(segment_bytes)
-    chance, is_open, sequences = random.Random(seed), {9: True}, {}
+    chance, is_open = random.Random(seed), {9: True}
     write(leader, batch, 9, 0)  # It stays open until after the fetch.
-    for _ in range(40):
-        producer_id = chance.randrange(4)
-        if is_open.get(producer_id) and chance.random() < 0.4:
-            end(leader, producer_id, chance.choice(list(ControlType)[:2]))
-            is_open[producer_id] = False
-        else:
-            sequence = sequences.get(producer_id, 0)
-            write(leader, batch, producer_id, sequence)
-            sequences[producer_id], is_open[producer_id] = sequence + 1, True
+    for _ in transacting(leader, batch, chance, is_open):
         if chance.random() < 0.05 and is_open.get(9):
             end(leader, 9, ControlType.ABORT)
             is_open[9] = False
