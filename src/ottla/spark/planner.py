@@ -17,6 +17,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from struct import Struct
 from types import ModuleType
@@ -90,9 +91,13 @@ def preload() -> None:
 
 
 def plan(descriptor: int) -> None:
-    """Plan for the JVM at the other end, until the query ends."""
+    """Plan for the JVM at the other end, until the query ends: until that end is closed."""
     size = int(os.environ.get(BUFFER, "65536"))
-    with opened(descriptor, buffer_bytes=size, grace_seconds=GRACE_SECONDS) as file:
+    with (
+        # Spark's runner says last of all that nobody asks any more, to whom has closed.
+        suppress(BrokenPipeError, ConnectionResetError),
+        opened(descriptor, buffer_bytes=size, grace_seconds=GRACE_SECONDS) as file,
+    ):
         file.write(PID.pack(os.getpid()))
         file.flush()
         runner().main(file, file)
