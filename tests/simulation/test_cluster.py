@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.metadata.store import Put
-from tests.campaigns.administering.records import CONTROL, TRANSACTIONAL
+from tests.campaigns.administering.records import CONTROL, TRANSACTIONAL, key_of
+from tests.simulation.clients.members import SESSION_SECONDS
 from tests.simulation.cluster.inspector import aborted_within
 from tests.simulation.cluster.ledger import Fate, Ledger, Sent, Transaction
-from tests.simulation.cluster.members import SESSION_SECONDS, Member
+from tests.simulation.cluster.members import Member
 from tests.simulation.cluster.running import command_of, digest_elsewhere, live
 from tests.simulation.cluster.store import KeptSession, SharedEntries, StoreLink
 from tests.simulation.loop import Life, SimulatedLoop
@@ -19,6 +20,7 @@ from tests.simulation.mutants import MUTANTS_OF_SEVERAL, SOURCE, mutant_of, patc
 from tools.wire_client import batch
 
 WHERE = ("t", 0)
+NOW_MS = 1_000_000
 FRESH_WORLDS = 3
 FRESH_MINUTES = 1.7
 """Some 4 seconds of a processor each."""
@@ -38,13 +40,13 @@ def judged(found, *, committed=(), prepare=lambda _: None):
     problems = []
     ledger = Ledger(problems.append)
     prepare(ledger)
-    ledger.judge(WHERE, found, committed, lambda _: True)
+    ledger.judge(WHERE, found, committed)
     return problems
 
 
-def sent(ledger, *numbers, at=None, is_sequenced=True, transaction=None):
+def sent(ledger, *numbers, at=None, is_sequenced=True, transaction=None, age_ms=0):
     ids = [(1, number) for number in numbers]
-    batch = Sent(WHERE, ids, transaction, is_sequenced=is_sequenced)
+    batch = Sent(WHERE, ids, transaction, is_sequenced=is_sequenced, timestamp_ms=NOW_MS - age_ms)
     ledger.send(batch)
     if at is not None:
         ledger.answered(batch, 0, at)
@@ -197,11 +199,11 @@ def test_a_log_begins_where_somebody_asked_or_where_retention_may_and_nowhere_el
     ledger = Ledger(problems.append)
     place = ledger.place(WHERE)
     place.asked_start = 5
-    ledger.began(WHERE, 5, 100)
+    ledger.began(WHERE, 5, 100, NOW_MS)
     place.retained_bytes = 1000
-    ledger.began(WHERE, 9, 1000)
+    ledger.began(WHERE, 9, 1000, NOW_MS)
     assert problems == []
-    ledger.began(WHERE, 10, 999)
+    ledger.began(WHERE, 10, 999, NOW_MS)
     assert "the log start is 10, asked was 5, 999 bytes are left" in problems[0]
 
 
@@ -210,11 +212,60 @@ def test_what_is_below_the_log_start_is_not_lost_what_is_above_is():
         sent(ledger, 0, 1, at=4)
         ledger.place(WHERE).asked_start = 5
         ledger.saw(WHERE, Found(4, (1, 0)), "reader")
-        ledger.began(WHERE, 5, 100)
+        ledger.began(WHERE, 5, 100, NOW_MS)
 
     assert judged([Found(5, (1, 1))], prepare=prepare) == []
     (problem,) = judged([], prepare=prepare)
     assert "(1, 1) lost: promised at 4" in problem
+
+
+def test_retention_by_time_takes_no_record_before_its_time():
+    problems = []
+    ledger = Ledger(problems.append)
+    sent(ledger, 0, at=0, age_ms=5_000)
+    sent(ledger, 1, at=1, age_ms=4_999)
+    ledger.place(WHERE).retained_ms = 5_000
+    ledger.saw(WHERE, Found(0, (1, 0)), "reader")
+    ledger.saw(WHERE, Found(1, (1, 1)), "reader")
+    ledger.began(WHERE, 1, 100, NOW_MS)
+    assert problems == []
+    ledger.began(WHERE, 2, 100, NOW_MS)
+    assert "the log start is 2" in problems[0]
+    assert "what went was 4999 ms old" in problems[0]
+
+
+def test_compaction_may_take_a_record_that_a_later_one_of_its_key_supersedes_and_no_other():
+    """Of one writer every twentieth record has the same key."""
+
+    def prepare(ledger):
+        ledger.place(WHERE).is_compacted = True
+        for number, offset in ((0, 0), (1, 1), (20, 2)):
+            sent(ledger, number, at=offset)
+            ledger.saw(WHERE, Found(offset, (1, number)), "reader")
+
+    assert key_of(1, 0) == key_of(1, 20) != key_of(1, 1)
+    left = [Found(1, (1, 1)), Found(2, (1, 20))]
+    assert judged(left, committed=left, prepare=prepare) == []
+    problems = judged(left[:1], committed=left[:1], prepare=prepare)
+    assert any("(1, 20) was seen at 2: lost" in problem for problem in problems)
+    assert any("(1, 0) lost: promised at 0" in problem for problem in problems)
+    problems = judged(left[1:], committed=left[1:], prepare=prepare)
+    assert any("(1, 1) lost: promised at 1" in problem for problem in problems)
+
+
+def test_an_aborted_record_supersedes_none_and_may_be_taken():
+    def prepare(ledger):
+        ledger.place(WHERE).is_compacted = True
+        transaction = Transaction("one")
+        transaction.fate = Fate.ABORTED
+        sent(ledger, 0, at=0)
+        sent(ledger, 20, at=1, transaction=transaction)
+        ledger.saw(WHERE, Found(1, (1, 20)), "reader")
+
+    first = [Found(0, (1, 0))]
+    assert judged(first, committed=first, prepare=prepare) == []
+    problems = judged([Found(1, (1, 20))], prepare=prepare)
+    assert problems == ["('t', 0): (1, 0) lost: promised at 0"]
 
 
 def test_a_transaction_is_whole_whose_first_records_were_deleted():
@@ -224,7 +275,7 @@ def test_a_transaction_is_whole_whose_first_records_were_deleted():
     sent(ledger, 1, at=7, transaction=transaction)
     transaction.fate = Fate.COMMITTED
     ledger.place(WHERE).asked_start = 5
-    ledger.began(WHERE, 5, 100)
+    ledger.began(WHERE, 5, 100, NOW_MS)
     ledger.judge_transactions({(1, 1)})
     assert problems == []
     ledger.judge_transactions(set())
@@ -275,14 +326,14 @@ def test_a_partition_is_given_to_one_member_at_a_time():
     for number in range(2):
         member = Member.__new__(Member)
         member.world, member.name, member.owned = world, f"member-{number}", set()
-        member.last_heard = 100.0
+        member.last_heard, member.group = 100.0, "members"
         members.append(member)
-    members[0]._take({place})
+    members[0].take({place})
     members[0].last_heard -= SESSION_SECONDS
-    members[1]._take({place})
+    members[1].take({place})
     assert problems == [], "the other one was not heard for a session"
     members[0].last_heard = 100.0
-    members[1]._take({place})
+    members[1].take({place})
     assert "is given to member-1 while member-0 has it" in problems[0]
 
 

@@ -72,6 +72,54 @@ def owned_by_topic(owned):
     ]
 
 
+def join_request(group, member_id, topic_names):
+    """Return the request of a classic member that wants to read these topics."""
+    metadata = encode_subscription(sorted(topic_names) or ["none"])
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=int(SESSION_SECONDS * 1000),
+        rebalance_timeout_ms=15_000,
+        member_id=member_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocols=[JoinGroupRequestProtocol(name=RANGE, metadata=metadata)],
+    )
+
+
+def sync_request(group, joined, partition_counts):
+    """Return the request of a classic member that has joined: as leader it assigns.
+
+    ``joined``: the answer of JoinGroup. ``partition_counts``: of the topics that it knows, by name.
+    """
+    assignments = []
+    if joined.leader == joined.member_id:
+        wanted = {
+            one.member_id: [n for n in decode_subscription(one.metadata) if n in partition_counts]
+            for one in joined.members
+        }
+        given = assign_range(wanted, partition_counts)
+        assignments = [
+            SyncGroupRequestAssignment(
+                member_id=member_id, assignment=encode_assignment(given.get(member_id, []))
+            )
+            for member_id in wanted
+        ]
+    return SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=RANGE,
+        assignments=assignments,
+    )
+
+
+def places_of(assignment, topics):
+    """Return what an answer of SyncGroup assigns: pairs of a topic's id and a partition."""
+    by_name = {topic.name: topic.topic_id for topic in topics}
+    assigned = [TopicPartition(*one) for one in decode_assignment(assignment)]
+    return {(by_name[one.topic], one.partition) for one in assigned if one.topic in by_name}
+
+
 class Member(Client):
     """What both kinds share: reading and committing what is theirs."""
 
@@ -245,15 +293,8 @@ class ClassicMember(Member):
                 self.member_id = ""
 
     async def _join(self):
-        names = sorted({topic.name for topic in self.history.living()}) or ["none"]
-        request = JoinGroupRequest(
-            group_id=self.group,
-            session_timeout_ms=int(SESSION_SECONDS * 1000),
-            rebalance_timeout_ms=15_000,
-            member_id=self.member_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=[JoinGroupRequestProtocol(name=RANGE, metadata=encode_subscription(names))],
-        )
+        names = {topic.name for topic in self.history.living()}
+        request = join_request(self.group, self.member_id, names)
         answer = await self.call(request, JoinGroupResponse)
         self.world.coverage.answered("JoinGroup", answer.error_code)
         if answer.error_code == MEMBER_ID_REQUIRED:
@@ -267,43 +308,16 @@ class ClassicMember(Member):
         await self._sync(answer)
 
     async def _sync(self, joined):
-        assignments = []
-        if joined.leader == self.member_id:
-            counts = {topic.name: topic.partition_count for topic in self.history.living()}
-            wanted = {
-                one.member_id: [n for n in decode_subscription(one.metadata) if n in counts]
-                for one in joined.members
-            }
-            given = assign_range(wanted, counts)
-            assignments = [
-                SyncGroupRequestAssignment(
-                    member_id=member_id, assignment=encode_assignment(given.get(member_id, []))
-                )
-                for member_id in wanted
-            ]
-        request = SyncGroupRequest(
-            group_id=self.group,
-            generation_id=self.epoch,
-            member_id=self.member_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=RANGE,
-            assignments=assignments,
-        )
+        counts = {topic.name: topic.partition_count for topic in self.history.living()}
+        request = sync_request(self.group, joined, counts)
         answer = await self.call(request, SyncGroupResponse)
         self.world.coverage.answered("SyncGroup", answer.error_code)
         if answer.error_code:
             await self._lost(answer.error_code)
             return
-        by_name = {topic.name: topic.topic_id for topic in self.history.living()}
         self._must_join = False
         await self.heard()
-        self.take(
-            {
-                (by_name[one.topic], one.partition)
-                for one in map(_named, decode_assignment(answer.assignment))
-                if one.topic in by_name
-            }
-        )
+        self.take(places_of(answer.assignment, self.history.living()))
 
     async def _leave(self):
         request = LeaveGroupRequest(
@@ -315,10 +329,6 @@ class ClassicMember(Member):
         codes = [answer.error_code, *(one.error_code for one in answer.members)]
         self.has_left(max(codes))
         self.member_id = ""
-
-
-def _named(one):
-    return TopicPartition(*one)
 
 
 class ConsumerMember(Member):

@@ -91,7 +91,8 @@ class Maker(Client):
             return
         name = f"made-{self.number}-{self._made}"
         self.world.nemesis.making.set()
-        told = await self.world.ask_for_topic(self, name, len(self.world.numbers), 1)
+        count, options = len(self.world.numbers), self.world.mix.topic_options
+        told = await self.world.ask_for_topic(self, name, count, 1, options)
         self.ledger.counts[f"CreateTopics {told.error_code}"] += 1
         if told.error_code and told.error_code not in (*COMES_BACK, TOPIC_EXISTS, TOO_FEW_NODES):
             self.world.problem(f"CreateTopics of {name}: error {told.error_code}")
@@ -102,7 +103,7 @@ class Maker(Client):
             return
         if topic_id is not None:
             self._made += 1
-            self.world.add_topic(name, topic_id, 1, len(self.world.numbers))
+            self.world.add_topic(name, topic_id, 1, count, options)
 
     async def _id_of(self, name):
         told = await self.ask_anyone(MetadataRequest(topics=None), MetadataResponse)
@@ -116,6 +117,8 @@ class Deleter(Client):
 
     async def step(self):
         topic, partition = self.choose()
+        if topic.is_compacted:
+            return  # Its policy leaves no record to be deleted.
         leader = await self.leader(topic, partition)
         end = await self.ask_for_offset(leader, topic, partition, LATEST)
         if not end:

@@ -189,15 +189,17 @@ class Producer(Client):
         """Return a batch and its bytes; it is written down as sent."""
         ids = [(self._writer, self._next + at) for at in range(self.random.choice([1, 1, 2, 5]))]
         self._next += len(ids)
+        timestamp_ms = self.world.now_ms
         data = make_batch(
-            ids,
-            topic.topic_id,
-            has_tombstones=False,
-            timestamp_ms=int(self.world.loop.now * 1000) + 1_700_000_000_000,
-            **fields,
+            ids, topic.topic_id, has_tombstones=False, timestamp_ms=timestamp_ms, **fields
         )
-        is_sequenced = "base_sequence" in fields
-        sent = Sent((topic.name, partition), ids, transaction, is_sequenced=is_sequenced)
+        sent = Sent(
+            (topic.name, partition),
+            ids,
+            transaction,
+            is_sequenced="base_sequence" in fields,
+            timestamp_ms=timestamp_ms,
+        )
         self.ledger.send(sent)
         return sent, data
 
@@ -267,7 +269,9 @@ class IdempotentProducer(Producer):
     def _fill(self):
         self._topic, partition = self.choose()
         place = self._topic.name, partition
-        count = self.random.randint(1, 5) if place in self._sequences else 1
+        # Of a compacted log one batch of a producer is remembered, else five.
+        is_alone = place not in self._sequences or self._topic.is_compacted
+        count = 1 if is_alone else self.random.randint(1, 5)
         for _ in range(count):
             sequence = self._sequences.get(place, 0)
             sent, data = self.make(

@@ -29,6 +29,8 @@ FAULTS = (
     "kill-leader-then-cut",
     "clock",
 )
+JUMP_MS_MAX = 40_000
+"""How far a wall clock may be ahead or behind amid a fault."""
 RESTART_SECONDS = 1.0
 """The mean time until a process that ended is started again."""
 
@@ -216,7 +218,8 @@ class Nemesis(OfLeaders):
     async def _clock(self, machine):
         """Let a wall clock jump; it is right again when the fault ends."""
         clock = machine.clock
-        before, clock.skew_ms = clock.skew_ms, self.random.choice([-40_000, -3_000, 3_000, 40_000])
+        jump_ms = self.random.choice([-JUMP_MS_MAX, -3_000, 3_000, JUMP_MS_MAX])
+        before, clock.skew_ms = clock.skew_ms, jump_ms
         try:
             await self._while(self.random.choice([1.0, 10.0]))
         finally:

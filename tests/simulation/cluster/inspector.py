@@ -120,15 +120,18 @@ class Inspector:
                 f"{machine.name} has stopped, and there are {jobs} jobs, {files} files: {paths}"
             )
 
-    def committed_of(self, where):
-        """Return where a log begins, its bytes from there on, and its aborted transactions.
+    def committed_of(self, where, *, is_compacted=False):
+        """Return where a log begins, and its bytes from there on with its aborted transactions.
 
-        All replicas agree on them. The log begins where the last of them does: a replica that was
-        away when records were deleted may have led since.
+        All replicas agree on them, so that they are told once; of a compacted log those of each
+        replica are told, for each is compacted for itself. The log begins where the last of them
+        does: a replica that was away when records were deleted may have led since.
         """
         machines = [one for one in self.world.machines if where in self._hosted(one)]
         start = max(self._hosted(one)[where].log_start_offset for one in machines)
         told = [(one, *self._read(one, self._hosted(one)[where], start)) for one in machines]
+        if is_compacted:
+            return start, [(data, aborted) for _, data, aborted in told]
         first, data, aborted = told[0]
         for other, theirs, their_aborted in told[1:]:
             if theirs != data:
@@ -143,7 +146,7 @@ class Inspector:
                     f"{where}: {first.name} and {other.name} differ in aborted transactions: "
                     f"{aborted} and {their_aborted}"
                 )
-        return start, data, aborted
+        return start, [(data, aborted)]
 
     def _read(self, machine, partition, offset):
         pieces, end = [], partition.high_watermark

@@ -7,6 +7,8 @@ has seen at an offset stays there for ever, for only what is committed is shown.
 from collections import Counter
 from enum import Enum
 
+from tests.campaigns.administering.records import key_of
+
 WRITTEN_OFF = {2, 10, 18, 42, 45, 47, 48, 87, 90}
 """Codes after which nothing was written."""
 
@@ -30,13 +32,14 @@ class Transaction:
 
 
 class Sent:
-    """A batch."""
+    """A batch. ``timestamp_ms``: of all its records."""
 
-    def __init__(self, place, ids, transaction, *, is_sequenced):
+    def __init__(self, place, ids, transaction, *, is_sequenced, timestamp_ms=0):
         self.place = place
         self.ids = ids
         self.transaction = transaction
         self.is_sequenced = is_sequenced
+        self.timestamp_ms = timestamp_ms
         self.base_offset = None
         """None: not promised; -1: promised, at an offset that was not told."""
         self.is_refused = False
@@ -53,20 +56,39 @@ class Place:
         self.asked_start = 0
         """The highest offset below which somebody wanted records deleted."""
         self.retained_bytes = None
-        """How much retention leaves of the log at the least; None: it takes nothing."""
+        """How much retention leaves of the log at the least; None: it does not go by size."""
+        self.retained_ms = None
+        """How long retention leaves a record by a clock that is right; None: it does not go by
+        time."""
+        self.is_compacted = False
+        self.newest = {}
+        """Of a compacted log: the highest offset of a committed record, by key."""
         self.start = 0
         """Where the log begins, as the judge has seen it last."""
 
-    def may_begin_at(self, offset, left_bytes):
-        """Tell whether the log may begin at ``offset`` when so much of it is left."""
-        retained_bytes = self.retained_bytes
-        return offset <= self.asked_start or (
-            retained_bytes is not None and left_bytes >= retained_bytes
+    def may_begin_at(self, offset, left_bytes, newest_ms):
+        """Tell whether the log may begin at ``offset`` when so much of it is left.
+
+        ``newest_ms``: the age of the newest record that went, by a clock that is right.
+        """
+        return (
+            offset <= self.asked_start
+            or (self.retained_bytes is not None and left_bytes >= self.retained_bytes)
+            or (self.retained_ms is not None and newest_ms >= self.retained_ms)
         )
 
     def may_be_gone(self, offset):
         """Tell whether a reader may find that an offset it had read to is below the log's start."""
-        return offset < self.asked_start or self.retained_bytes is not None
+        return (
+            offset < self.asked_start
+            or self.retained_bytes is not None
+            or self.retained_ms is not None
+        )
+
+    def is_superseded(self, record, offset):
+        """Tell whether compaction may take a record; ``offset`` -1: nobody knows where it was."""
+        newest = self.newest.get(key_of(*record), -1)
+        return self.is_compacted and newest > offset
 
 
 class Ledger:
@@ -149,28 +171,37 @@ class Ledger:
             self._problem(f"{who}: {where}: the end was {before}, and is {offset}")
         place.latest = max(place.latest, offset)
 
-    def began(self, where, start, left_bytes):
+    def began(self, where, start, left_bytes, now_ms):
         """Take note of where a log begins, before its records are judged."""
         place = self.place(where)
-        if start > place.start and not place.may_begin_at(start, left_bytes):
-            self._problem(
-                f"{where}: the log start is {start}, asked was {place.asked_start}, "
-                f"{left_bytes} bytes are left"
-            )
+        if start > place.start:
+            gone = [
+                self.of_record[record].timestamp_ms
+                for offset, record in place.seen.items()
+                if max(place.start, place.asked_start) <= offset < start
+            ]
+            newest_ms = now_ms - max(gone, default=0)
+            if not place.may_begin_at(start, left_bytes, newest_ms):
+                self._problem(
+                    f"{where}: the log start is {start}, asked was {place.asked_start}, "
+                    f"{left_bytes} bytes are left, what went was {newest_ms} ms old"
+                )
         place.start = start
 
-    def judge(self, where, found, committed, is_sure_of):
+    def judge(self, where, found, committed):
         """Judge all that there is now: records in their order, and those of committed readers.
 
-        ``is_sure_of(sent)``: whether a promise about it binds. What is below the log's start is
-        gone, which ``began`` has judged.
+        What is below the log's start is gone, which ``began`` has judged. Of a compacted log each
+        replica is judged, for each has other records.
         """
         by_record, last = {}, {}
         start = self.place(where).start
+        if self.place(where).is_compacted:
+            self._note_newest(where, committed)
         at = {one.offset: one.record for one in found}
         for one in found:
             self.saw(where, one, "the judge")
-            if one.record in by_record and is_sure_of(self.of_record[one.record]):
+            if one.record in by_record:
                 other = by_record[one.record]
                 self._problem(f"{where}: {one.record} is doubled: at {other}, {one.offset}")
             by_record[one.record] = one.offset
@@ -181,19 +212,38 @@ class Ledger:
                     self._problem(f"{where}: {one.record} is out of order: after {last[writer]}")
                 last[writer] = number
         for offset, record in self.place(where).seen.items():
-            if offset >= start and at.get(offset) != record:
+            if offset < start or at.get(offset) == record:
+                continue
+            if offset not in at and self._may_be_compacted(where, record, offset):
+                self.counts["compacted"] += 1
+            else:
                 self._problem(f"{where}: {record} was seen at {offset}: lost, {at.get(offset)}")
         for sent in self.batches:
             if sent.place == where:
-                self._judge_sent(sent, by_record, is_sure_of)
+                self._judge_sent(sent, by_record)
         for one in committed:
             self.saw_committed(where, one, "the judge")
 
-    def _judge_sent(self, sent, by_record, is_sure_of):
+    def _note_newest(self, where, committed):
+        newest = self.place(where).newest
+        for one in committed:
+            key = key_of(*one.record)
+            newest[key] = max(newest.get(key, -1), one.offset)
+
+    def _may_be_compacted(self, where, record, offset):
+        """Tell whether compaction may have taken a record that was at ``offset``."""
+        place = self.place(where)
+        if not place.is_compacted:
+            return False
+        transaction = self.of_record[record].transaction
+        is_aborted = transaction is not None and transaction.fate is not Fate.COMMITTED
+        return is_aborted or place.is_superseded(record, offset)
+
+    def _judge_sent(self, sent, by_record):
         for number, one in enumerate(sent.ids):
             offset = by_record.get(one)
-            if sent.base_offset is not None and is_sure_of(sent):
-                if offset is None and self._may_be_below_start(sent, number):
+            if sent.base_offset is not None:
+                if offset is None and self._may_be_gone(sent, number):
                     continue
                 if offset is None:
                     self._problem(f"{sent.place}: {one} lost: promised at {sent.base_offset}")
@@ -203,11 +253,14 @@ class Ledger:
             if sent.is_refused and offset is not None:
                 self._problem(f"{sent.place}: {one} was refused, and yet is at {offset}")
 
-    def _may_be_below_start(self, sent, number):
-        """Tell whether a record's offset is below its log's start, or was not told."""
+    def _may_be_gone(self, sent, number):
+        """Tell whether a record may be below its log's start, or taken by compaction."""
         start = self.place(sent.place).start
-        base_offset = -1 if sent.base_offset is None else sent.base_offset
-        return start > 0 and (base_offset < 0 or base_offset + number < start)
+        is_told = sent.base_offset is not None and sent.base_offset >= 0
+        offset = sent.base_offset + number if is_told else -1
+        return (start > 0 and offset < start) or self._may_be_compacted(
+            sent.place, sent.ids[number], offset
+        )
 
     def judge_transactions(self, visible):
         """``visible``: the records that readers of committed ones are given, of all partitions."""
@@ -231,4 +284,4 @@ class Ledger:
     def _is_gone(self, record):
         """Tell whether nobody can know of a record any more whether it is visible."""
         sent = self.of_record[record]
-        return self._may_be_below_start(sent, sent.ids.index(record))
+        return self._may_be_gone(sent, sent.ids.index(record))

@@ -3,7 +3,7 @@
 import random
 
 from tests.simulation.cluster.faults import FAULTS
-from tests.simulation.cluster.themes import THEMES
+from tests.simulation.cluster.themes import COMPACTED, THEMES
 from tests.simulation.mix import mix_of
 
 CLIENTS = {
@@ -14,6 +14,7 @@ CLIENTS = {
     "committer": (0, 1),
     "deleter": (0, 1),
     "member": (0, 3),
+    "classic": (0, 3),
 }
 THEME_CHANCE = 0.6
 
@@ -55,6 +56,8 @@ def cluster_mix_of(seed):
         "group.consumer.session.timeout.ms": "10000",
         "group.consumer.min.session.timeout.ms": "6000",
         "log.retention.ms": "-1",
+        "log.cleaner.backoff.ms": chance.choice(["300", "5000"]),
+        "log.cleaner.io.max.bytes.per.second": chance.choice(["2000", "10000000"]),
         "log.retention.check.interval.ms": chance.choice(["1000", "30000"]),
         "log.segment.delete.delay.ms": chance.choice(["0", "10000"]),
         "ottla.stop.timeout.ms": "5000",
@@ -64,6 +67,9 @@ def cluster_mix_of(seed):
     mix.topic_options = {"internal.segment.bytes": chance.choice(["4000", "1000000"])}
     if chance.random() < 0.2:
         mix.topic_options["retention.bytes"] = "8000"
+    if chance.random() < 0.2:
+        mix.topic_options["retention.ms"] = chance.choice(["20000", "100000"])
+    mix.compacted_options = COMPACTED if chance.random() < 0.4 else {}
     mix.acks = (-1, -1, 1)
     mix.skews_ms = [chance.choice([0, 0, -5000, 5000, 60_000]) for _ in range(3)]
     if chance.random() < THEME_CHANCE:

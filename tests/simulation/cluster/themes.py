@@ -9,6 +9,12 @@ from tests.simulation.mix import Theme
 
 LOAD = {"plain": (3, 5), "idempotent": (0, 2), "transactional": (0, 1), "reader": (1, 2)}
 FEW_WRITERS = {"plain": (1, 3), "idempotent": (1, 2), "transactional": (0, 2), "reader": (1, 2)}
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "internal.segment.bytes": "4000",
+    "min.cleanable.dirty.ratio": "0.01",
+}
+"""Options of the one topic that is compacted in some worlds."""
 BUSY = {"pause_seconds": 0.2, "acks": (1, 1, -1)}
 SMALL = {"internal.segment.bytes": ["2000", "4000"]}
 
@@ -70,9 +76,23 @@ THEMES = (
         {**SMALL, "retention.bytes": ["-1", "8000"]},
     ),
     Theme(
+        "logs are compacted",
+        ("isolate", "power-unsynced", "kill", "kill-at-call", "stop-in-turn", "shrink-in-turn"),
+        {**FEW_WRITERS, "deleter": (0, 1), "administrator": (0, 1)},
+        {**BUSY, "compacted_options": COMPACTED},
+        {"log.cleaner.backoff.ms": ["300"], "replica.lag.time.max.ms": ["2000", "10000"]},
+        {},
+    ),
+    Theme(
         "coordinators move",
         ("isolate", "kill", "pause", "stop-in-turn", "cut-store", "cut-clients", "clock"),
-        {"plain": (0, 1), "member": (3, 4), "committer": (0, 2), "transactional": (0, 2)},
+        {
+            "plain": (0, 1),
+            "member": (0, 4),
+            "classic": (0, 4),
+            "committer": (0, 2),
+            "transactional": (0, 2),
+        },
         {"pause_seconds": 0.5},
         {"replica.lag.time.max.ms": ["2000", "10000"]},
         {},

@@ -30,11 +30,11 @@ from tests.simulation.cluster.clients import (
     PlainProducer,
     TransactionalProducer,
 )
-from tests.simulation.cluster.faults import RESTART_SECONDS, Nemesis
+from tests.simulation.cluster.faults import JUMP_MS_MAX, RESTART_SECONDS, Nemesis
 from tests.simulation.cluster.inspector import Inspector
 from tests.simulation.cluster.ledger import Ledger
 from tests.simulation.cluster.machine import Machine
-from tests.simulation.cluster.members import Member
+from tests.simulation.cluster.members import ClassicMember, Member
 from tests.simulation.cluster.mix import cluster_mix_of
 from tests.simulation.cluster.reading import Committer, Reader
 from tests.simulation.cluster.store import SharedEntries
@@ -55,21 +55,35 @@ KINDS = (
     Maker,
     Deleter,
     Member,
+    ClassicMember,
 )
 ROUND_SECONDS = 60.0
 """The mean of the time in which clients work and faults come."""
 QUIET_SECONDS_MAX = 240.0
 REPLICAS = 3
+COMPACTED = 1
+"""The number of the topic that is compacted, in worlds that have one."""
+EPOCH_MS = 1_700_000_000_000
 
 
 class Topic:
     """As clients know it."""
 
-    def __init__(self, name, topic_id, partition_count, replication_factor):
+    def __init__(self, name, topic_id, partition_count, replication_factor, options):
         self.name = name
         self.topic_id = topic_id
         self.partition_count = partition_count
         self.replication_factor = replication_factor
+        self.options = options
+
+    @property
+    def is_compacted(self):
+        return self.options.get("cleanup.policy") == "compact"
+
+    def retained(self, option):
+        """Return how much retention leaves; None: all."""
+        value = int(self.options.get(option, "-1"))
+        return None if self.is_compacted or value < 0 else value
 
 
 class NoDevice:
@@ -103,7 +117,7 @@ class ClusterWorld:
         self.work = asyncio.Event()
         self.topics = []
         self.members = []
-        """Of the one group that has members."""
+        """Of the two groups that have members."""
         self.numbers = list(range(1, count + 1))
         self.shared = SharedEntries(self.loop)
         self.machines = [Machine(self, number, self.mix.broker_options) for number in self.numbers]
@@ -138,6 +152,11 @@ class ClusterWorld:
     def next_writer(self):
         self._writers += 1
         return self._writers
+
+    @property
+    def now_ms(self):
+        """The time of a wall clock that is right."""
+        return int(self.loop.now * 1000) + EPOCH_MS
 
     @property
     def has_no_fault(self):
@@ -239,21 +258,25 @@ class ClusterWorld:
     async def _make_topics(self):
         for number in range(3):
             replication_factor = 1 if number == 2 else REPLICAS
-            await self._make_topic(f"topic-{number}", replication_factor)
+            options = self.mix.topic_options
+            if number == COMPACTED:
+                options = {**options, **self.mix.compacted_options}
+            await self._make_topic(f"topic-{number}", replication_factor, options)
 
-    async def _make_topic(self, name, replication_factor):
+    async def _make_topic(self, name, replication_factor, options):
         partition_count = self.random.randint(1, 2)
-        told = await self.ask_for_topic(self._asker, name, replication_factor, partition_count)
+        told = await self.ask_for_topic(
+            self._asker, name, replication_factor, partition_count, options
+        )
         if told.error_code:
             self.problem(f"CreateTopics of {name}: error {told.error_code}: {told.error_message}")
             raise Failed
-        self.add_topic(name, told.topic_id, partition_count, replication_factor)
+        self.add_topic(name, told.topic_id, partition_count, replication_factor, options)
 
-    async def ask_for_topic(self, client, name, replication_factor, partition_count):
+    async def ask_for_topic(self, client, name, replication_factor, partition_count, options):
         """Ask a node for a new topic; return what it says."""
         configs = [
-            CreatableTopicConfig(name=option, value=value)
-            for option, value in self.mix.topic_options.items()
+            CreatableTopicConfig(name=option, value=value) for option, value in options.items()
         ]
         wanted = CreatableTopic(
             name=name,
@@ -265,13 +288,18 @@ class ClusterWorld:
         answer = await client.ask_anyone(CreateTopicsRequest(topics=[wanted]), CreateTopicsResponse)
         return answer.topics[0]
 
-    def add_topic(self, name, topic_id, partition_count, replication_factor):
+    def add_topic(self, name, topic_id, partition_count, replication_factor, options):
         """Let clients know of a topic."""
         topic_id = uuid.UUID(bytes=topic_id)
-        self.topics.append(Topic(name, topic_id, partition_count, replication_factor))
-        retained = self.mix.topic_options.get("retention.bytes", "-1")
-        for number in range(partition_count if int(retained) >= 0 else 0):
-            self.ledger.place((name, number)).retained_bytes = int(retained)
+        topic = Topic(name, topic_id, partition_count, replication_factor, options)
+        self.topics.append(topic)
+        retained_ms = topic.retained("retention.ms")
+        for number in range(partition_count):
+            place = self.ledger.place((name, number))
+            place.is_compacted = topic.is_compacted
+            place.retained_bytes = topic.retained("retention.bytes")
+            if retained_ms is not None:  # A clock that is ahead takes records earlier.
+                place.retained_ms = retained_ms - max(*self.mix.skews_ms, JUMP_MS_MAX)
 
     async def _round(self):
         self.rounds += 1
@@ -305,19 +333,28 @@ class ClusterWorld:
         visible = set()
         for topic in self.topics:
             for partition in range(topic.partition_count):
-                where = TopicPartition(topic.name, partition)
-                start, data, aborted = self.inspector.committed_of(where)
-                read = parse(data)
-                found = [one for each in read for one in each.records if one.offset >= start]
-                kept = [one for one in committed(read, aborted) if one.offset >= start]
-                self.checked += len(found)
-                self.ledger.began((topic.name, partition), start, len(data))
-                self.ledger.judge((topic.name, partition), found, kept, lambda _: True)
-                visible.update(one.record for one in kept)
+                visible |= self._judge_partition(topic, partition)
         self.ledger.judge_transactions(visible)
         by_group = {one.group: one for one in self.clients if isinstance(one, Committer)}
         for client in by_group.values():
             await self._look_at_commits(client)
+
+    def _judge_partition(self, topic, partition):
+        """Judge what is committed; return what readers of committed records are given."""
+        where = TopicPartition(topic.name, partition)
+        start, replicas = self.inspector.committed_of(where, is_compacted=topic.is_compacted)
+        left_bytes = min(len(data) for data, _ in replicas)
+        self.ledger.began((topic.name, partition), start, left_bytes, self.now_ms)
+        visible = None
+        for data, aborted in replicas:
+            read = parse(data)
+            found = [one for each in read for one in each.records if one.offset >= start]
+            kept = [one for one in committed(read, aborted) if one.offset >= start]
+            self.checked += len(found)
+            self.ledger.judge((topic.name, partition), found, kept)
+            shown = {one.record for one in kept}
+            visible = shown if visible is None else visible & shown
+        return visible
 
     async def _look_at_commits(self, client):
         for topic in self.topics:
