@@ -24,6 +24,8 @@ pytestmark = [
 ROWS = 4_000
 SMALL = {"exactlyOnceMaxBytes": "1"}
 """Each task's message may hold a kilobyte then."""
+LATER = "1-fffffffffff-c0ffeec0ffee"
+"""An attempt of the next batch."""
 
 
 @pytest.fixture
@@ -128,13 +130,13 @@ def test_a_repeated_batch_is_found_and_what_was_killed_is_cleared(
         (checkpoint / "commits" / each).unlink(missing_ok=True)
     query_id = (checkpoint / "metadata").read_text().split('"')[3]
     owner = checkpoint / "ottla-staging" / owner_directory(f"ottla-spark-{query_id}")
-    for attempt in ("0-19aab-c0ffee", "1-fffffffffff-c0ffee", "notes"):
+    for attempt in ("0-00000019aab-c0ffeec0ffee", LATER, "notes"):
         (owner / attempt).mkdir(parents=True)
         (owner / attempt / "some.batches").write_bytes(b"left")
     assert stream() is None
     assert committed() == numbers(range(ROWS))
     # What is of a later batch, or has another name, is not ours to remove.
-    assert sorted(each.parent.name for each in staged_files()) == ["1-fffffffffff-c0ffee", "notes"]
+    assert sorted(each.parent.name for each in staged_files()) == [LATER, "notes"]
     assert stream(range(ROWS, 2 * ROWS)) is None
     assert committed() == numbers(range(2 * ROWS))
     assert [each.parent.name for each in staged_files()] == ["notes"]

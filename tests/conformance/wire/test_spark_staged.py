@@ -219,7 +219,7 @@ def test_two_drivers_on_one_checkpoint_write_a_batch_once_and_clear_it(
 
     def stage_by(run):
         writer = StagingWriter(
-            Place(str(tmp_path)), attempt_directory(Attempt(1, run), name, 1), run
+            Place(str(tmp_path)), attempt_directory(Attempt(1, run * 6), name, 1), run
         )
         for partition, batch in records(topic, 0):
             writer.write(partition, memoryview(batch))
@@ -383,7 +383,7 @@ def test_many_output_partitions_are_joined_and_written_in_bounded_memory(
     for task in range(2):
         keys = pa.array([str(number) for number in range(task, 20_000, 2)])
         rows = pa.record_batch({"key": keys, "value": keys})
-        where = Stage(Place(str(tmp_path)), Attempt(1, "ab"))
+        where = Stage(Place(str(tmp_path)), Attempt(1, "ab" * 6))
         staged.append(stage_rows(options, where, iter([rows])))
     outgoing = Outgoing(staged)
     assert outgoing.partitions == {TopicPartition(topic_name, number) for number in range(1_000)}

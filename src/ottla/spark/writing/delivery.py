@@ -102,9 +102,9 @@ def _clear(
 
     try:
         there = Location(location)
-        old = orphans(there.directories(), owner, done, SystemClock().wall_ms())
-        mine = {file.directory for file in files if file.location == location}
-        for directory in sorted({*mine, *old}):
+        for directory in sorted({file.directory for file in files if file.location == location}):
+            there.remove(directory)
+        for directory in orphans(there.directories(), owner, done, SystemClock().wall_ms()):
             there.remove(directory)
     except StagingError as error:
         LOG.warning("what was staged for a batch that is done stays there: %s", error)

@@ -40,6 +40,10 @@ NO_BATCH = "job"
 NAME_CHARS_MAX = 60
 ABANDONED_MS = 7 * 24 * 3_600_000
 """So old, an attempt is of a query that nobody has started again."""
+JOBS = "jobs"
+IS_OWNER = re.compile(rf"{JOBS}|.*-[0-9a-f]{{12}}").fullmatch
+IS_ATTEMPT = re.compile(rf"({NO_BATCH}|[0-9]+)-([0-9a-f]{{11}})-([0-9a-f]{{12}})").fullmatch
+"""As exact as names are made: a location may have other data, such as a directory 2026-11-27."""
 
 MESSAGE_BYTES_MIN = 1 << 10
 """What any task may put into its message: Spark's own part of it is as large."""
@@ -89,13 +93,13 @@ def message_bytes_max(total_bytes: int, task: int) -> int:
 def attempt_directory(attempt: Attempt, owner: str | None, number: int | None) -> str:
     """Return where an attempt's files are. None: a job that is no micro-batch, or of nobody."""
     first = NO_BATCH if number is None or owner is None else str(number)
-    return f"{owner_directory(owner)}/{first}-{attempt.made_ms:x}-{attempt.random}"
+    return f"{owner_directory(owner)}/{first}-{attempt.made_ms:011x}-{attempt.random}"
 
 
 def owner_directory(owner: str | None) -> str:
     """Return the name of the directory of a transactional id; None: jobs that come once."""
     if owner is None:
-        return "jobs"
+        return JOBS
     readable = re.sub(r"[^A-Za-z0-9._-]+", "_", owner)[:NAME_CHARS_MAX]
     return f"{readable}-{blake2b(owner.encode(), digest_size=6).hexdigest()}"
 
@@ -111,8 +115,8 @@ def orphans(
     found = []
     for each in directories:
         whose, _, attempt = each.partition("/")
-        parts = re.fullmatch(rf"({NO_BATCH}|[0-9]+)-([0-9a-f]{{1,16}})-[0-9a-f]+", attempt)
-        if parts is None:
+        parts = IS_ATTEMPT(attempt)
+        if parts is None or not IS_OWNER(whose):
             continue
         number, made_ms = parts[1], int(parts[2], 16)
         is_done = done is not None and number != NO_BATCH and int(number) <= done

@@ -14,6 +14,8 @@ from pyarrow import fs
 
 from ottla.ids import TopicPartition
 from ottla.spark.writing.staged_files import (
+    IS_ATTEMPT,
+    IS_OWNER,
     MAGIC,
     SUFFIX,
     Entry,
@@ -102,14 +104,23 @@ class Location:
             stream.close()
 
     def directories(self) -> list[str]:
-        """Return the attempts that have something here, as ``<owner>/<attempt>``."""
+        """Return the directories that are named as attempts are, as ``<owner>/<attempt>``.
+
+        Nothing else is looked into: the location may hold much that is not ours.
+        """
         with self._says("cannot be listed"):
-            base = self._system.normalize_path(self._base)
-            found = self._system.get_file_info(
-                fs.FileSelector(self._base, recursive=True, allow_not_found=True)
+            return sorted(
+                f"{owner}/{attempt}"
+                for owner in self._names(self._base)
+                if IS_OWNER(owner)
+                for attempt in self._names(self._full(owner))
+                if IS_ATTEMPT(attempt)
             )
-        below = (each.path.removeprefix(base).strip("/").split("/") for each in found)
-        return sorted({"/".join(each[:2]) for each in below if len(each) > 1})
+
+    def _names(self, path: str) -> list[str]:
+        """Return the names of the directories in one; none when it is gone."""
+        found = self._system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return [each.base_name for each in found if each.type is fs.FileType.Directory]
 
     def remove(self, directory: str) -> None:
         """Remove an attempt with all its files. Harmless when it is gone."""

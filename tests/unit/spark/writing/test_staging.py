@@ -17,6 +17,7 @@ from ottla.ids import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.spark.writing import staging_place
+from ottla.spark.writing.delivery import _clear
 from ottla.spark.writing.staged_files import (
     ABANDONED_MS,
     MESSAGE_BYTES_MIN,
@@ -67,14 +68,15 @@ def test_the_first_tasks_may_say_most():
 # -- names, and what is cleared ------------------------------------------------------------------
 
 NOW_MS = 1_800_000_000_000
-ATTEMPT = Attempt(NOW_MS, "c0ffee")
+ATTEMPT = Attempt(NOW_MS, "c0ffeec0ffee")
+ONE = f"{owner_directory('owner')}/1-00000000001-{'a' * 12}"
 
 
 def test_an_attempt_has_a_directory_of_its_own():
     one = attempt_directory(ATTEMPT, "ottla-spark-q", 7)
-    assert one.endswith("/7-1a3185c5000-c0ffee")
+    assert one.endswith("/7-1a3185c5000-c0ffeec0ffee")
     assert attempt_directory(ATTEMPT, "other", 7) != one
-    assert attempt_directory(ATTEMPT, None, None) == "jobs/job-1a3185c5000-c0ffee"
+    assert attempt_directory(ATTEMPT, None, None) == "jobs/job-1a3185c5000-c0ffeec0ffee"
 
 
 @pytest.mark.parametrize("owner", ["../../etc", "a/b", "ü" * 300, "", ".", "x" * 300, "a b\n"])
@@ -89,30 +91,64 @@ def test_any_transactional_id_makes_one_name(owner):
 def test_what_is_done_or_older_than_a_week_is_cleared_and_nothing_else():
     mine, yours = owner_directory("mine"), owner_directory("yours")
     fresh, old = f"{NOW_MS - 1000:x}", f"{NOW_MS - ABANDONED_MS - 1:x}"
+    one = "a" * 12
     there = [
-        f"{mine}/3-{fresh}-aa",  # of another driver, or killed before
-        f"{mine}/4-{fresh}-aa",
-        f"{mine}/5-{fresh}-aa",  # perhaps under way
-        f"{mine}/5-{old}-aa",
+        f"{mine}/3-{fresh}-{one}",  # of another driver, or killed before
+        f"{mine}/4-{fresh}-{one}",
+        f"{mine}/5-{fresh}-{one}",  # perhaps under way
+        f"{mine}/5-{old}-{one}",
         f"{mine}/notes",
         f"{mine}/3-{fresh}-xyz",
-        f"{yours}/1-{fresh}-aa",
-        f"{yours}/1-{old}-aa",
-        f"jobs/job-{fresh}-aa",
-        f"jobs/job-{old}-aa",
+        f"{yours}/1-{fresh}-{one}",
+        f"{yours}/1-{old}-{one}",
+        f"jobs/job-{fresh}-{one}",
+        f"jobs/job-{old}-{one}",
         "offsets/3",
+        f"backups/1-{old}-{one}",
     ]
-    aged = [f"{mine}/5-{old}-aa", f"{yours}/1-{old}-aa", f"jobs/job-{old}-aa"]
-    done = [f"{mine}/3-{fresh}-aa", f"{mine}/4-{fresh}-aa"]
+    aged = [f"{mine}/5-{old}-{one}", f"{yours}/1-{old}-{one}", f"jobs/job-{old}-{one}"]
+    done = [f"{mine}/3-{fresh}-{one}", f"{mine}/4-{fresh}-{one}"]
     assert orphans(there, "mine", 4, NOW_MS) == sorted(aged + done)
     assert orphans(there, "mine", None, NOW_MS) == sorted(aged)
     assert orphans(there, None, None, NOW_MS) == sorted(aged)
 
 
+@pytest.mark.parametrize(
+    "directory",
+    [
+        "orders/2026-11-27",
+        "orders-0123456789ab/2026-11-27",  # as an owner is named
+        "jobs/2026-11-27",
+        "jobs/00-1a3185c5000-c0ffee",
+        f"orders/1-00000000001-{'a' * 12}",
+        "0/0-0-0",
+    ],
+)
+def test_other_peoples_data_in_the_location_is_left_alone(tmp_path, directory):
+    """Days are written like attempts, and by that they would have been 56 years old."""
+    kept = tmp_path / directory / "part-0.parquet"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"dear")
+    file = write(tmp_path, [(FIRST, batch("a"))])
+    _clear(str(tmp_path), [file], "owner", 1)
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == [kept]
+
+
+def test_a_location_that_cannot_be_listed_is_rid_of_what_was_staged_just_now(tmp_path, monkeypatch):
+    file = write(tmp_path, [(FIRST, batch("a"))])
+
+    def refuse(self):
+        raise StagingError("listing is not allowed here")
+
+    monkeypatch.setattr(Location, "directories", refuse)
+    _clear(str(tmp_path), [file], "owner", 1)
+    assert not (tmp_path / file.path).exists()
+
+
 # -- a file --------------------------------------------------------------------------------------
 
 
-def write(location, batches, directory="owner/1-1-aa", name="0"):
+def write(location, batches, directory=ONE, name="0"):
     writer = StagingWriter(Place(str(location)), directory, name)
     for partition, data in batches:
         writer.write(partition, memoryview(data))
@@ -125,10 +161,10 @@ def test_what_is_written_is_read(tmp_path):
     there = Location(str(tmp_path))
     assert list(there.batches(file)) == batches
     assert there.index(file).partitions() == {FIRST, SECOND}
-    assert there.directories() == ["owner/1-1-aa"]
+    assert there.directories() == [ONE]
     assert (tmp_path / file.path).stat().st_size == file.size_bytes
-    there.remove("owner/1-1-aa")
-    there.remove("owner/1-1-aa")
+    there.remove(ONE)
+    there.remove(ONE)
     assert there.directories() == []
     assert Location(str(tmp_path / "nothing")).directories() == []
 
@@ -156,7 +192,7 @@ def test_two_attempts_of_a_task_do_not_meet(tmp_path):
 
 
 def test_a_task_that_fails_takes_its_file_away(tmp_path):
-    writer = StagingWriter(Place(str(tmp_path)), "owner/1-1-aa", "0")
+    writer = StagingWriter(Place(str(tmp_path)), ONE, "0")
     writer.write(FIRST, memoryview(batch("a")))
     writer.abandon()
     assert not [each for each in tmp_path.rglob("*") if each.is_file()]
@@ -172,7 +208,7 @@ def test_a_file_that_cannot_be_closed_is_taken_away(tmp_path, monkeypatch):
         finish(self, file)
         raise StagingError("No space left on device")
 
-    writer = StagingWriter(Place(str(tmp_path)), "owner/1-1-aa", "0")
+    writer = StagingWriter(Place(str(tmp_path)), ONE, "0")
     with monkeypatch.context() as patch:
         patch.setattr(Location, "finish", full)
         with pytest.raises(StagingError):
@@ -262,7 +298,7 @@ def test_whatever_a_location_says_is_told_with_its_name(tmp_path, failing):
         "open_input_file": lambda: there.index(file),
         "open_input_stream": lambda: list(there.batches(file)),
         "get_file_info": there.directories,
-        "delete_dir": lambda: there.remove("owner/1-1-aa"),
+        "delete_dir": lambda: there.remove(ONE),
         "delete_file": lambda: there.remove_file(file.path),
     }
     if failing == "delete_file":
