@@ -271,3 +271,53 @@ def test_values_of_two_schemas_in_a_registry(spark, target, topic_name):
         assert rows.schema["value"].dataType.simpleString() == "struct<a:bigint,b:string>"
         found = [row.value and (row.value.a, row.value.b) for row in rows.collect()]
     assert found == [(1, None), None, (2**40, "x"), None]
+
+
+def test_what_was_made_before_a_new_schema_goes_on_with_its_columns(
+    spark, target, topic_name, tmp_path
+):
+    """A frame, a table and a running stream: none of them has the columns of the new schema."""
+    import ottla
+    from ottla.schemas import Avro, SchemaRegistry
+    from ottla.testing import SchemaRegistry as RegistryForTests
+
+    old = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+    more = {"name": "b", "type": ["null", "string"], "default": None}
+    new = {**old, "fields": [*old["fields"], more]}
+    table = topic_name.replace("-", "_")
+    with RegistryForTests() as running, ottla.Client(target.bootstrap) as client:
+        client.admin.create_topic(topic_name, partitions=1, timeout=30)
+        options = {
+            "kafka.bootstrap.servers": target.bootstrap,
+            "subscribe": topic_name,
+            "value.format": "avro",
+            "schema.registry.url": running.url,
+        }
+
+        def produce(schema, value):
+            serializer = Avro(SchemaRegistry(running.url), schema)
+            with client.producer(value_serializer=serializer) as producer:
+                producer.send(topic_name, value)
+
+        produce(old, {"a": 1})
+        frame = spark.read.format("ottla").options(**options).load().select("value.*")
+        listed = ", ".join(f"'{name}' '{value}'" for name, value in options.items())
+        spark.sql(f"CREATE TABLE {table} USING ottla OPTIONS ({listed})")
+        reader = spark.readStream.format("ottla").options(**options)
+        rows = reader.option("startingOffsets", "earliest").load().select("value.*")
+        writer = rows.writeStream.format("parquet").option("path", str(tmp_path / "table"))
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        try:
+            query.processAllAvailable()
+            produce(new, {"a": 2, "b": "x"})
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        assert [tuple(row) for row in frame.orderBy("a").collect()] == [(1,), (2,)]
+        found = spark.table(table).select("value.*").orderBy("a").collect()
+        assert [tuple(row) for row in found] == [(1,), (2,)]
+        spark.sql(f"DROP TABLE {table}")
+        found = spark.read.parquet(str(tmp_path / "table")).orderBy("a").collect()
+        assert [tuple(row) for row in found] == [(1,), (2,)]
+        later = spark.read.format("ottla").options(**options).load().select("value.*")
+        assert [tuple(row) for row in later.orderBy("a").collect()] == [(1, None), (2, "x")]

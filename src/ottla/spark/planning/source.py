@@ -7,6 +7,7 @@ Source: Spark's Python Data Source API.
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -98,9 +99,7 @@ class OttlaDataSource(DataSource):
     @telling
     def reader(self, schema: StructType) -> "OttlaReader":
         """Return the reader of one query. ``schema`` is ours; another one is refused."""
-        options = self._parsed(Use.BATCH, schema)
-        check_schema(options, schema)
-        return OttlaReader(options)
+        return OttlaReader(made_for(schema, self._parsed(Use.BATCH, schema)))
 
     # Not ``telling``: an error here is followed by one of Spark's own in the worker, which has no
     # reader to stop, and that alone would be shown.
@@ -109,9 +108,7 @@ class OttlaDataSource(DataSource):
         _require_streams()
         from ottla.spark.planning.stream import OttlaStreamReader
 
-        options = self._parsed(Use.STREAM, schema)
-        check_schema(options, schema)
-        return OttlaStreamReader(options)
+        return OttlaStreamReader(made_for(schema, self._parsed(Use.STREAM, schema)))
 
     @telling
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -159,14 +156,24 @@ def _require_streams() -> None:
         raise OptionError(message)
 
 
-def check_schema(options: "SourceOptions", schema: StructType) -> None:
-    """Refuse a schema of the user's own. Raises OptionError."""
+def made_for(schema: StructType, options: "SourceOptions") -> "SourceOptions":
+    """Return the options that give rows of ``schema``.
+
+    They are others where a registry has a newer schema than when the frame was made: a frame keeps
+    its columns. Raises OptionError for a schema of the user's own.
+    """
     from ottla.spark.connection import OptionError
+    from ottla.spark.values.value_options import AvroOptions
 
     own = schema_of(options.columns, options.value)
-    if _bare(schema) != _bare(own):
-        message = f"format 'ottla' has its own columns ({own.simpleString()}): leave out .schema()"
-        raise OptionError(message)
+    if _bare(schema) == _bare(own):
+        return options
+    if isinstance(options.value, AvroOptions) and "value" in schema.names:
+        value = options.value.earlier(schema["value"].dataType)
+        if value is not None and _bare(schema) == _bare(schema_of(options.columns, value)):
+            return replace(options, value=value)
+    message = f"format 'ottla' has its own columns ({own.simpleString()}): leave out .schema()"
+    raise OptionError(message)
 
 
 def _bare(schema: StructType) -> list[tuple[str, DataType]]:

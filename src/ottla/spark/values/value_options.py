@@ -5,7 +5,8 @@ Names and meanings of ``mode``, ``columnNameOfCorruptRecord`` and ``timeZone`` a
 JSON reader, those of ``avroSchema`` and ``mode`` those of ``from_avro``.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
@@ -20,6 +21,7 @@ from ottla.spark.values.ddl import parse_schema
 
 if TYPE_CHECKING:
     from ottla.schemas.registry import SchemaRegistry
+    from ottla.schemas.schema import Schema
     from ottla.spark.values.avro_schema import AvroType
 
 CORRUPT_COLUMN_DEFAULT = "_corrupt_record"
@@ -82,6 +84,8 @@ class AvroOptions:
     """The fields to have, as ``StructType.json()``; empty: all."""
     registry: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """The settings of the registry that knows what each value was written with; empty: none."""
+    subject: str = ""
+    """Of which the schema is the newest there; empty: the schema was given."""
 
     def parse(self) -> "AvroType":
         """Return what values are. Raises ValueError."""
@@ -100,6 +104,26 @@ class AvroOptions:
         kind = self.parse().kind
         is_free = self.mode is Mode.PERMISSIVE or bool(self.registry)
         return all_nullable(kind) if is_free else kind
+
+    def earlier(self, wanted: DataType) -> "AvroOptions | None":
+        """Return the options with the newest schema of the subject that makes values ``wanted``.
+
+        For a frame or table that was made before the subject got its newest schema. None: there is
+        none. Asks the registry. Raises OptionError.
+        """
+        if not self.subject:
+            return None
+        registry = _registry(self.registry)
+        with _told():
+            for version in sorted(registry.versions(self.subject), reverse=True):
+                found = registry.version(self.subject, version).schema
+                if _why_not(found) is not None:
+                    continue
+                options = replace(self, schema_json=found.text)
+                with suppress(ValueError):  # the columns that are asked for came later
+                    if options.schema == wanted:
+                        return options
+        return None
 
 
 ValueOptions = JsonOptions | AvroOptions
@@ -156,8 +180,9 @@ def _default_subject(values: Mapping[str, str]) -> str:
 def _avro_options(given: dict[str, str], subject: str) -> AvroOptions:
     registry = _registry_settings(given)
     text = given.get(names.AVRO_SCHEMA)
+    subject = "" if text is not None or not registry else given.get(names.REGISTRY_SUBJECT, subject)
     if registry and text is None:
-        text = _newest_schema(registry, given.get(names.REGISTRY_SUBJECT, subject))
+        text = _newest_schema(registry, subject)
     if text is None:
         message = f"option {names.AVRO_SCHEMA} is missing: the schema that values were written with"
         raise OptionError(message)
@@ -171,7 +196,7 @@ def _avro_options(given: dict[str, str], subject: str) -> AvroOptions:
         message = f"option {names.AVRO_SCHEMA_ID}: {schema_id} is above {SCHEMA_ID_MAX}"
         raise OptionError(message)
     mode = _mode(given, Mode.FAILFAST)
-    options = AvroOptions(text, mode, header, schema_id, registry=registry)
+    options = AvroOptions(text, mode, header, schema_id, registry=registry, subject=subject)
     parsed(names.AVRO_SCHEMA, options.parse)
     columns = given.get(names.VALUE_SCHEMA)
     if columns is None:
@@ -204,26 +229,39 @@ def _registry_settings(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 def _newest_schema(settings: tuple[tuple[str, str], ...], subject: str) -> str:
     """Return the newest schema of ``subject``. Asks the registry. Raises OptionError."""
-    from ottla.schemas.schema import AVRO, RegistryError
-
     if not subject:
         message = f"option {names.REGISTRY_SUBJECT} is missing: there are several topics"
         raise OptionError(message)
-    try:
+    with _told():
         found = _registry(settings).latest(subject).schema
+    why_not = _why_not(found)
+    if why_not is not None:
+        message = f"option {names.REGISTRY_SUBJECT}: the schema of {subject} {why_not}"
+        raise OptionError(message)
+    return found.text
+
+
+def _why_not(found: "Schema") -> str | None:
+    """Return why values cannot become of this schema; None: they can."""
+    from ottla.schemas.schema import AVRO
+
+    if found.kind != AVRO:
+        return f"is of {found.kind}, not of AVRO"
+    if found.references:
+        return f"refers to other schemas; give it whole, as {names.AVRO_SCHEMA}"
+    return None
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Have what a registry refuses told with the option."""
+    from ottla.schemas.schema import RegistryError
+
+    try:
+        yield
     except RegistryError as error:
         message = f"option {names.REGISTRY_URL}: {error}"
         raise OptionError(message) from error
-    if found.kind != AVRO:
-        message = f"option {names.REGISTRY_SUBJECT}: {subject} is of {found.kind}, not of AVRO"
-        raise OptionError(message)
-    if found.references:
-        message = (
-            f"option {names.REGISTRY_SUBJECT}: the schema of {subject} refers to other schemas;"
-            f" give it whole, as {names.AVRO_SCHEMA}"
-        )
-        raise OptionError(message)
-    return found.text
 
 
 def _registry(settings: tuple[tuple[str, str], ...]) -> "SchemaRegistry":

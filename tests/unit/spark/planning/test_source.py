@@ -1,5 +1,6 @@
 """The data source as Spark's own machinery sees it, without a session."""
 
+import json
 import pickle
 import subprocess
 import sys
@@ -67,6 +68,38 @@ def test_an_older_spark_is_told_that_streams_need_a_newer_one(monkeypatch, versi
 def test_a_schema_of_ones_own_is_refused():
     with pytest.raises(OptionError, match="has its own columns"):
         OttlaDataSource(OPTIONS).reader(StructType().add("name", StringType()))
+
+
+@pytest.fixture
+def registry():
+    from ottla.schemas import SchemaRegistry
+    from ottla.testing import SchemaRegistry as RegistryForTests
+
+    with RegistryForTests() as server:
+        yield SchemaRegistry(server.url), server.url
+
+
+def test_a_frame_outlives_a_new_schema_of_its_subject(registry):
+    """Spark plans a frame anew for each query, and asks for the columns it was made with."""
+    from ottla.schemas import Schema
+
+    client, url = registry
+    given = {**OPTIONS, "value.format": "avro", "schema.registry.url": url, "columns": "value"}
+    schemas = []
+    for count in (1, 2, 3):
+        fields = [{"name": f"f{each}", "type": "int", "default": 0} for each in range(count)]
+        text = json.dumps({"type": "record", "name": "R", "fields": fields})
+        client.register("t-value", Schema(text))
+        schemas.append(OttlaDataSource(given).schema())
+    for count, schema in enumerate(schemas, 1):
+        options = OttlaDataSource(given).reader(schema)._options
+        assert schema_of(options.columns, options.value) == schema
+        assert len(schema["value"].dataType) == count
+    other = StructType().add("value", StructType().add("f1", StringType()))
+    with pytest.raises(OptionError, match="has its own columns"):
+        OttlaDataSource(given).reader(other)
+    with pytest.raises(OptionError, match="has its own columns"):
+        OttlaDataSource({**given, "avroSchema": text}).reader(schemas[0])
 
 
 def test_a_wrong_option_is_told_before_the_cluster_is_asked():
