@@ -270,6 +270,10 @@ def _schema(api: str, version: int, kind: EntityType) -> type[Any]:
     return typing.cast("type[Any]", getattr(module, name))
 
 
+CREATION_SECONDS = 60
+"""For a topic to be there; one of a thousand partitions takes more than ten on a busy machine."""
+
+
 class WireClient:
     """One connection to a broker: ``call`` for honest requests, ``send`` for the others.
 
@@ -373,6 +377,8 @@ class WireClient:
 
         Raises TimeoutError when they are not after a minute.
         """
+        patience = self.socket.gettimeout()
+        self.socket.settimeout(CREATION_SECONDS + 10)
         answer = self.call(
             "create_topics",
             7,
@@ -387,12 +393,13 @@ class WireClient:
                     ],
                 }
             ],
-            timeout=10_000,
+            timeout=CREATION_SECONDS * 1000,
         )
+        self.socket.settimeout(patience)
         topic = answer["topics"][0]
         if topic["error_code"] != 0:
             raise AssertionError(f"cannot create {name}: {topic}")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + CREATION_SECONDS
         waiting = list(range(partitions))
         while True:
             offsets = self.list_offsets(name, waiting)
