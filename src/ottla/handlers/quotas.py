@@ -58,16 +58,15 @@ class _FetchCounted(Passage):
 
     def fetch_wait_ms(self, call: Asked, fetched: Sequence[FetchedPartition]) -> int:
         """Charge the bytes of a Fetch; take them back, and mute, if it has to wait."""
-        version, meter = call.api_version, self._meter
-        only = fetched[0] if len(fetched) == 1 else None
+        meter = self._meter
         if (
-            only is None
-            or (region := only.region) is None
+            len(fetched) != 1
+            or (region := (only := fetched[0]).region) is None
             or (size_bytes := region.length_bytes) > TWO_BYTES_MAX
+            or (version := call.api_version) < FLEXIBLE_SINCE
             or only.aborted
-            or version < FLEXIBLE_SINCE
         ):
-            size_bytes = answer_bytes(version, fetched)
+            size_bytes = answer_bytes(call.api_version, fetched)
         else:  # The same for the usual answer, without a call.
             if size_bytes > ONE_BYTE_MAX:
                 size_bytes += 1

@@ -123,8 +123,9 @@ class Fetch:
         if _is_follower(request):
             return self._follow(request, call)
         max_bytes = min(request.max_bytes, self._response_bytes_max)
-        if call.passage is not None:  # A larger answer would never fit into the quota.
-            max_bytes = min(max_bytes, call.passage.fetch_bytes_max)
+        passage = call.passage
+        if passage is not None and max_bytes > passage.fetch_bytes_max:
+            max_bytes = passage.fetch_bytes_max  # A larger answer would never fit into the quota.
         limits = FetchLimits(
             max_wait_ms=min(request.max_wait_ms, self._wait_ms_max),
             min_bytes=min(request.min_bytes, max_bytes),  # There will never be more.
