@@ -33,7 +33,7 @@ from ottla.config.hosts import CLUSTER
 from ottla.config.listeners import Endpoint
 from ottla.config.option import InvalidConfig, value_text
 from ottla.config.security import PLAINTEXT
-from ottla.config.unused import key_of_encrypted_nodes
+from ottla.config.unused import key_of_encrypted_nodes, why_no_listener_of_nodes
 from ottla.env.clock import SystemClock
 from ottla.env.collector import Collector
 from ottla.env.open_files import raise_open_files_limit
@@ -257,6 +257,11 @@ def read_config(
         named = read_definitions(definitions)
         from_file, defined = sort_out(filed), sort_out(named)
         texts = {**from_file.texts, **defined.texts}
+        given = {**filed, **named}
+        names = [each.name for each in _listeners_in(texts)]
+        if (unknown := why_no_listener_of_nodes(given, names)) is not None:
+            key, why = unknown
+            raise InvalidConfig(key, given[key], f"{key}: {why}")
         if data is not None:
             texts[options.LOG_DIRS.key] = data
         if secure is not None:
@@ -269,7 +274,7 @@ def read_config(
             key = options.ADVERTISED_LISTENERS.key
             texts[key] = value_text(_advertised(texts, advertise))
         texts.update(further)
-        encrypted = key_of_encrypted_nodes({**filed, **named})
+        encrypted = key_of_encrypted_nodes(given)
         if CLUSTER.key in texts and encrypted is not None:
             why = (
                 f"{encrypted} cannot be honoured: what hosts say to each other is not encrypted by"
@@ -285,10 +290,14 @@ def read_config(
     return config
 
 
+def _listeners_in(texts: dict[str, str]) -> tuple[Endpoint, ...]:
+    text = texts.get(options.LISTENERS.key)
+    return options.LISTENERS.default if text is None else options.LISTENERS.parse(text)
+
+
 def _endpoints(texts: dict[str, str], port: int | None, listen: str | None) -> tuple[Endpoint, ...]:
     """Return the listeners, with what --port and --listen change about the first."""
-    text = texts.get(options.LISTENERS.key)
-    listeners = options.LISTENERS.default if text is None else options.LISTENERS.parse(text)
+    listeners = _listeners_in(texts)
     first = Endpoint(
         listeners[0].name,
         listeners[0].host if listen is None else listen,

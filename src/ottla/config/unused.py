@@ -5,13 +5,15 @@ relies on them: a node that ignored ``ssl.*`` would send secrets unencrypted.
 Source: Kafka's broker configuration reference.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _NO_THREADS = "a node is one event loop"
 NO_KRAFT = "there is no KRaft controller; the metadata is in the node's own store"
 _KERNEL = "the kernel sizes socket buffers by itself"
 _NO_JVM = "there is no JVM"
 _OF_NODES = "nodes ask one another by a listener and a login of their own"
+_PROTOCOL_OF_NODES = "security.inter.broker.protocol"
+_LISTENER_OF_NODES = "inter.broker.listener.name"
 _ENCRYPTED = ("SSL", "SASL_SSL")
 _NOT_YET = "what it tunes is not served by this version"
 
@@ -28,8 +30,8 @@ PASSED_OVER = {
     "process.roles": NO_KRAFT,
     "controller.": NO_KRAFT,
     "metadata.": NO_KRAFT,
-    "security.inter.broker.protocol": _OF_NODES,
-    "inter.broker.listener.name": _OF_NODES,
+    _PROTOCOL_OF_NODES: _OF_NODES,
+    _LISTENER_OF_NODES: _OF_NODES,
     "sasl.mechanism.inter.broker.protocol": _OF_NODES,
     "broker.heartbeat.interval.ms": NO_KRAFT,
     "initial.broker.registration.timeout.ms": NO_KRAFT,
@@ -97,15 +99,33 @@ def why_refused(key: str) -> str | None:
     return None if key in PASSED_OVER else _lookup(RELIED_ON, key)
 
 
+def why_no_listener_of_nodes(
+    texts: Mapping[str, str], listeners: Sequence[str]
+) -> tuple[str, str] | None:
+    """Return the key that names a listener which there is not, and why; None: all is well.
+
+    ``texts``: what was given, also what is passed over. ``listeners``: the names of those that
+    there are. What is named is passed over, but who names nothing has written something else than
+    he means; Kafka does not start then.
+    """
+    given = [key for key in (_LISTENER_OF_NODES, _PROTOCOL_OF_NODES) if key in texts]
+    if len(given) == 2:
+        return given[0], f"only one of it and {given[1]} can be set"
+    for key in given:
+        if texts[key].strip().upper() not in listeners:
+            return key, f"there is no listener {texts[key]}; listeners has {', '.join(listeners)}"
+    return None
+
+
 def key_of_encrypted_nodes(texts: Mapping[str, str]) -> str | None:
     """Return the key by which nodes were to ask one another with TLS; None: they need not.
 
     ``texts``: what was given, also what is passed over. Between hosts that must not be ignored.
     """
-    key = "security.inter.broker.protocol"
+    key = _PROTOCOL_OF_NODES
     if texts.get(key, "").strip().upper() in _ENCRYPTED:
         return key
-    key = "inter.broker.listener.name"
+    key = _LISTENER_OF_NODES
     name = texts.get(key, "").strip().upper()
     protocols = {name: name}
     for each in texts.get("listener.security.protocol.map", "").split(","):

@@ -10,6 +10,7 @@ from ottla.client.wire.errors import ConnectionFailed
 from ottla.config import broker as options
 from ottla.config.listeners import Endpoint
 from ottla.errors import ErrorCode, KafkaError
+from tests.certificates import certificates
 
 
 def test_options_win_over_definitions_over_the_file(tmp_path):
@@ -60,13 +61,59 @@ MAP = "listener.security.protocol.map"
 ETCD = {"ottla.cluster": "etcd://e1:2379/prod"}
 
 
+def listening(name):
+    return [
+        f"listeners={name}://127.0.0.1:0",
+        f"ssl.keystore.location={certificates() / 'server.pem'}",
+        "sasl.enabled.mechanisms=SCRAM-SHA-256",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("definitions", "words"),
+    [
+        (["inter.broker.listener.name=INSIDE"], "no listener INSIDE; listeners has PLAINTEXT"),
+        (["inter.broker.listener.name="], "no listener"),
+        (["security.inter.broker.protocol=SSL"], "no listener SSL"),
+        (["security.inter.broker.protocol=NONE"], "no listener NONE"),
+        (
+            ["inter.broker.listener.name=PLAINTEXT", "security.inter.broker.protocol=PLAINTEXT"],
+            "only one of it and security.inter.broker.protocol",
+        ),
+        (
+            [
+                *("listeners=PLAINTEXT://:0,C://:1", "controller.listener.names=C"),
+                "inter.broker.listener.name=C",
+            ],
+            "no listener C; listeners has PLAINTEXT",
+        ),
+    ],
+)
+def test_a_listener_for_nodes_that_there_is_not_is_a_mistake(definitions, words):
+    """Kafka does not start with it either."""
+    with pytest.raises(Failure, match=words) as caught:
+        read_config(None, definitions)
+    assert caught.value.code is Exit.USAGE
+
+
+def test_a_listener_for_nodes_is_looked_for_whatever_its_case():
+    read_config(
+        None,
+        [
+            "listeners=INSIDE://127.0.0.1:0",
+            f"{MAP}=INSIDE:PLAINTEXT",
+            "inter.broker.listener.name=inside",
+        ],
+    )
+
+
 @pytest.mark.parametrize(
     "definitions",
     [
-        ["security.inter.broker.protocol=SSL"],
-        ["security.inter.broker.protocol=sasl_ssl"],
-        ["inter.broker.listener.name=SSL"],
-        ["inter.broker.listener.name=IN", f"{MAP}=PLAINTEXT:PLAINTEXT,IN:SASL_SSL"],
+        ["security.inter.broker.protocol=SSL", *listening("SSL")],
+        ["security.inter.broker.protocol=sasl_ssl", *listening("SASL_SSL")],
+        ["inter.broker.listener.name=SSL", *listening("SSL")],
+        ["inter.broker.listener.name=IN", *listening("IN"), f"{MAP}=IN:SASL_SSL"],
     ],
 )
 def test_hosts_that_are_to_encrypt_what_they_say_to_each_other_do_not_start(definitions, capsys):
@@ -79,7 +126,7 @@ def test_hosts_that_are_to_encrypt_what_they_say_to_each_other_do_not_start(defi
 
 @pytest.mark.parametrize(
     "definition",
-    ["security.inter.broker.protocol=SASL_PLAINTEXT", "inter.broker.listener.name=PLAINTEXT"],
+    ["security.inter.broker.protocol=PLAINTEXT", "inter.broker.listener.name=PLAINTEXT"],
 )
 def test_hosts_log_in_to_each_other_in_any_case(definition):
     read_config(None, [definition], further=ETCD)
