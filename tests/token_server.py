@@ -10,7 +10,9 @@ import urllib.parse
 
 from tests.bearer_tokens import Issuer
 
-SECRETS = {"alice": "wonder land/+&", "bob": "builder"}
+SECRETS = {"alice": "wonder land/+&", "bob": "builder", "carol": "singer"}
+FORGED = "/forged"
+"""At this path tokens are signed by another's key in the issuer's name."""
 
 
 class TokenServer:
@@ -40,7 +42,7 @@ class TokenServer:
                     self.answer(401, json.dumps({"error": "invalid_client"}))
                     return
                 scope = urllib.parse.parse_qs(body).get("scope", [None])[0]
-                self.answer(200, json.dumps(server.grant(name, scope)))
+                self.answer(200, json.dumps(server.grant(name, scope, self.path == FORGED)))
 
             def answer(self, status, text):
                 if server.is_away.is_set():
@@ -56,10 +58,11 @@ class TokenServer:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def grant(self, name, scope=None):
+    def grant(self, name, scope=None, is_forged=False):
         """Return the answer of the token endpoint."""
         ends = int(time.time()) + self.seconds
-        token = self.issuer.token(sub=name, scope=scope, exp=ends, iat=ends - self.seconds)
+        claims = {"sub": name, "scope": scope, "exp": ends, "iat": ends - self.seconds}
+        token = self.issuer.token(kid="forged" if is_forged else None, **claims)
         return {"access_token": token, "token_type": "Bearer", "expires_in": self.seconds}
 
     def __enter__(self):
