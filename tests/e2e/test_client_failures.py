@@ -301,12 +301,48 @@ def test_a_transaction_that_ran_out_of_time_is_no_end_of_its_producer(broker, cl
     assert [each.value for each in read_committed(client, "out")] == [b"next"]
 
 
-def send_and_sleep(broker, producer):
-    """Run a transaction that its coordinator aborts before it is committed."""
+def test_a_write_after_the_time_of_its_transaction_is_no_end_of_its_producer(broker, client):
+    """Kafka's leaders, too, say of it what they say of a producer that was replaced."""
+    client.admin.create_topic("out", partitions=PARTITIONS)
+    with client.producer(transactional_id="tx") as producer:
+        with pytest.raises(ottla.Refused, match="open for longer") as caught:
+            send_and_sleep(broker, producer, more="later")
+        told = (type(caught.value), caught.value.code.name)
+        assert told == (ottla.Refused, "INVALID_PRODUCER_EPOCH")
+        with producer.transaction(timeout=PATIENCE_SECONDS):
+            producer.send("out", "next", partition=0)
+    assert [each.value for each in read_committed(client, "out")] == [b"next"]
+
+
+def test_a_write_of_a_producer_that_was_replaced_is_fenced(broker, client):
+    client.admin.create_topic("out", partitions=PARTITIONS)
+    names = {"transactional_id": "tx"}
+    with client.producer(**names) as zombie, client.producer(**names) as heir:
+        with pytest.raises(ottla.Fenced):
+            replaced_within(zombie, heir)
+        with pytest.raises(ottla.Fenced), zombie.transaction(timeout=PATIENCE_SECONDS):
+            pass
+    assert [each.value for each in read_committed(client, "out")] == [b"1"]
+
+
+def replaced_within(zombie, heir):
+    """Run a transaction of the zombie, and one of its heir amid it."""
+    with zombie.transaction(timeout=PATIENCE_SECONDS):
+        zombie.send("out", "0", partition=0)
+        zombie.flush()
+        with heir.transaction(timeout=PATIENCE_SECONDS):
+            heir.send("out", "1", partition=0)
+        zombie.send("out", "2", partition=0)
+
+
+def send_and_sleep(broker, producer, more=None):
+    """Run a transaction that its coordinator aborts before it is committed, or writes ``more``."""
     with producer.transaction():
         producer.send("out", "late", partition=0)
         producer.flush()
         broker.clock.advance("2m")
+        if more is not None:
+            producer.send("out", more, partition=0)
 
 
 def send_without_offsets(producer, offsets):

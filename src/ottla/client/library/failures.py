@@ -131,13 +131,16 @@ _CLASSES: dict[ErrorCode, type[Refused]] = {
     **dict.fromkeys(_DENIED, NotAllowed),
     **dict.fromkeys(MOVED, GroupMoved),
 }
+_ENDED = (
+    "the coordinator has aborted it: was it open for longer than transaction_timeout_ms, or does"
+    " another producer take the transactional id over?"
+)
 _FIXES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic with client.admin.create_topic",
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic, or send smaller records",
     ErrorCode.OFFSET_OUT_OF_RANGE: 'seek, or set auto_offset_reset to "earliest" or "latest"',
     ErrorCode.SASL_AUTHENTICATION_FAILED: "check user name, password and mechanism",
-    ErrorCode.INVALID_TXN_STATE: "the coordinator has aborted it: was it open for longer than "
-    "transaction_timeout_ms, or does another producer take the transactional id over?",
+    ErrorCode.INVALID_TXN_STATE: _ENDED,
     ErrorCode.INVALID_RECORD: "does the topic want a key (cleanup.policy=compact)?",
     **dict.fromkeys(_FENCED, "make a new producer, and let only one use the transactional id"),
     **dict.fromkeys(MOVED, "go on reading: the new owner reads the records again"),
@@ -159,6 +162,23 @@ def as_failure(what: str, error: OttlaError) -> ClientError:
     if isinstance(error, InvalidConfig):
         return BadArgument(what, str(error))
     return ClientError(what, str(error))
+
+
+def as_write_failure(
+    what: str, error: KafkaError | ConnectionFailed | ClientError, *, is_settled_later: bool
+) -> ClientError:
+    """Return what the library raises when a leader of a partition refuses a write.
+
+    A leader says INVALID_PRODUCER_EPOCH of a transaction that ran out of time, too.
+    ``is_settled_later``: the coordinator will tell who is fenced, when the transaction is aborted.
+    """
+    if (
+        is_settled_later
+        and isinstance(error, KafkaError)
+        and error.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    ):
+        return Refused(what, str(error), fix=_ENDED, code=error.code)
+    return as_failure(what, error)
 
 
 def check_names(what: str, names: Iterable[str]) -> tuple[str, ...]:

@@ -158,6 +158,8 @@ class Sender(BatchSender):
                 self._needs_identity = True
                 if isinstance(error, Fenced):
                     self._fatal = error
+                    if failed is not None and failed.code is ErrorCode.INVALID_PRODUCER_EPOCH:
+                        raise  # It has told the same, and less.
                 if failed is not None:  # What spoiled the transaction is what the caller must see.
                     failed.add_note(f"the transaction was not aborted either: {error}")
                     raise failed from error

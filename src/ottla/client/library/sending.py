@@ -18,6 +18,7 @@ from ottla.client.library.failures import (
     Fenced,
     TimedOut,
     as_failure,
+    as_write_failure,
     translated,
 )
 from ottla.client.library.gathering import Batch, Gatherer, Lane, ProducerSettings, Topic
@@ -397,7 +398,10 @@ class BatchSender:
         self._finish(batch, None)
 
     def _fail(self, batch: Batch, error: KafkaError | ConnectionFailed | TimedOut) -> None:
-        failed = as_failure(f"write to {batch.lane.partition}", error)
+        # In the first version the coordinator tells no more than the leader does.
+        is_settled_later = self._is_second or self.settings.transactional_id is None
+        what = f"write to {batch.lane.partition}"
+        failed = as_write_failure(what, error, is_settled_later=is_settled_later)
         self._cluster.forget_leaders()
         if isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self.gatherer.forget(batch.lane.partition.topic)
