@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from ottla.records.builder import build_batch
+from ottla.records.control import (
+    ControlType,
+    EndTransactionMarker,
+    build_end_transaction_marker,
+)
+from ottla.records.record import Record
 from tests.campaigns.transforming import records
+from tests.campaigns.transforming.hanging import Open, is_committed
 from tests.campaigns.transforming.ledger import Ledger
 
 CAMPAIGN = Path(__file__).resolve().parent.parent / "campaigns" / "exactly_once.py"
@@ -98,3 +106,17 @@ def test_the_judge_sees_a_reader_that_is_sent_back():
     for _ in range(2):
         ledger.see(records.MANIFEST, 0, 5, b"t", b"0:0")
     assert "went back" in ledger.problems[0]
+
+
+@pytest.mark.parametrize("kind", [ControlType.COMMIT, ControlType.ABORT])
+def test_a_transaction_without_a_marker_is_decided_as_in_its_other_partitions(tmp_path, kind):
+    marker = build_end_transaction_marker(
+        EndTransactionMarker(kind, 3), producer_id=7, producer_epoch=5, timestamp_ms=1
+    )
+    written = build_batch([Record(timestamp=1, value=b"x")], producer_id=7, producer_epoch=4)
+    (tmp_path / "out-1").mkdir()
+    (tmp_path / "out-1" / "00000000000000000000.log").write_bytes(written + marker + written[:70])
+    open_one = Open("out", 0, 7, 4, 0, -1)
+    assert is_committed(open_one, tmp_path) is (kind is ControlType.COMMIT)
+    assert not is_committed(open_one._replace(producer_id=8), tmp_path)
+    assert not is_committed(open_one._replace(producer_epoch=6), tmp_path)
