@@ -29,6 +29,7 @@ RUN = {
     ("README.md", "python"): "test_readme",
     ("docs/client.md", "python"): "test_client_page",
     ("docs/schemas.md", "python"): "test_schemas_page",
+    ("docs/spark.md", "python"): "test_spark_page",
     ("docs/testing.md", "python"): "test_testing_page",
     ("docs/testing.md", "sh"): "test_testing_control",
     ("docs/testing.md", "java"): "test_pages",
@@ -48,7 +49,7 @@ NOT_RUN = {
     ("docs/pipelines.md", "name: shop"): "what `pipeline init` writes",
     ("docs/security.md", "from aws_msk_iam_sasl_signer"): "needs an account at AWS",
     ("docs/testing.md", "http.Post("): "building it takes longer than the rest; only parsed",
-    ("docs/spark.md", ""): "fragments around frames of the reader's; test_spark_* run the options",
+    ("docs/spark.md", '{"$ottla"'): "a part of a checkpoint",
     ("docs/formats/parquet-export.md", "{"): "an example of a file",
 }
 """Page and beginning of each block that does not run, and why."""
