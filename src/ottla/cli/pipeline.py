@@ -26,6 +26,7 @@ from ottla.cli.output import FORMATS, Row, note, write_object, write_rows
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable
 
     from ottla.spark.pipelines.engine import Engine
@@ -246,10 +247,14 @@ def _define(engine: "Engine", project: "Project") -> "Defined":
 
 def _guard(command: "Callable[[], None]") -> None:
     """Run a command, and leave the process in the right way if it fails."""
+    import logging
+
     from ottla.spark.java import NoJava
     from ottla.spark.pipelines.failing import RunFailed
     from ottla.spark.pipelines.project import ProjectError
 
+    # py4j logs what breaks a wait of its own, with a traceback.
+    logging.getLogger().addFilter(_is_no_signal)
     try:
         with raising():
             command()
@@ -266,3 +271,8 @@ def _guard(command: "Callable[[], None]") -> None:
     except Told as told:
         note("stopped; the next run goes on from here")
         leave_at_once(told.exit_code)
+
+
+def _is_no_signal(record: "logging.LogRecord") -> bool:
+    """Whether a line of the log is about something else than a signal that ended the command."""
+    return not (record.exc_info and isinstance(record.exc_info[1], Told))

@@ -80,6 +80,24 @@ def test_the_command_line_starts_without_spark():
     assert done.stdout.splitlines()[-1] == ""
 
 
+def test_ctrl_c_amid_a_call_of_spark_is_no_traceback():
+    """py4j logs what breaks its wait for the JVM, a signal too."""
+    code = (
+        "import logging, os, signal\n"
+        "from ottla.cli.pipeline import _guard\n"
+        "def command():\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    except KeyboardInterrupt:\n"
+        "        logging.exception('KeyboardInterrupt while sending command.')\n"
+        "        raise\n"
+        "_guard(command)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "stopped; the next run goes on from here\n"
+
+
 def test_progress_as_people_read_it(capsys):
     printer = Printer(None)
     printer.event(Event(0, "f", "RUNNING", "Flow f is RUNNING."))
