@@ -58,6 +58,16 @@ _CODES = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: Exit.DENIED,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Exit.DENIED,
     ErrorCode.SASL_AUTHENTICATION_FAILED: Exit.DENIED,
+    # A broker judges what was typed, where the command line cannot.
+    ErrorCode.INVALID_CONFIG: Exit.USAGE,
+    ErrorCode.INVALID_GROUP_ID: Exit.USAGE,
+    ErrorCode.INVALID_PARTITIONS: Exit.USAGE,
+    ErrorCode.INVALID_PRINCIPAL_TYPE: Exit.USAGE,
+    ErrorCode.INVALID_REGULAR_EXPRESSION: Exit.USAGE,
+    ErrorCode.INVALID_REPLICATION_FACTOR: Exit.USAGE,
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT: Exit.USAGE,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: Exit.USAGE,
+    ErrorCode.UNACCEPTABLE_CREDENTIAL: Exit.USAGE,
 }
 
 
