@@ -74,7 +74,7 @@ def test_what_holds_when_several_name_a_cluster(ottla, ottla_server):
     assert ottla("profile", "use", "none-such")[0] == 5
     code, _, err = ottla("topic", "list", "--profile", "her")
     assert (code, "did you mean here?" in err) == (5, True)
-    assert "there are here, nowhere" in ottla("topic", "list", "--profile", "xyz")[2]
+    assert "known: here, nowhere" in ottla("topic", "list", "--profile", "xyz")[2]
 
 
 @pytest.mark.parametrize(

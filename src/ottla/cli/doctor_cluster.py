@@ -22,7 +22,7 @@ from ottla.cli.doctor_findings import (
     Severity,
     examine,
 )
-from ottla.cli.failure import Exit
+from ottla.cli.failure import WHY_INDENT, Exit
 from ottla.cli.output import Format, Row, RowWriter, chosen, note, write_object
 from ottla.cli.run import run
 from ottla.client.asyncio.cluster import Cluster
@@ -377,9 +377,10 @@ def _show(options: Namespace, facts: Facts, findings: list[Finding]) -> None:
                 writer.write(row, COLUMNS)
                 continue
             writer.line(f"{row['severity']}: {row['subject']}  ({row['check']})")
-            writer.line(f"  {row['what']}")
+            writer.line(f"  {row['what']}", indent="  ")
             for name in ("why", "fix"):
                 if row[name]:
-                    writer.line(f"  {name}: {row[name]}")
+                    is_copied = row[name].startswith("ottla ")
+                    writer.line(f"  {name}: {row[name]}", indent=None if is_copied else WHY_INDENT)
     if not findings:
         note("nothing odd was found")

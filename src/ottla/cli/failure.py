@@ -8,11 +8,14 @@ import sys
 from enum import IntEnum
 from typing import NoReturn
 
-from ottla.cli.output import json_text, note, note_wrapped
+from ottla.cli.output import json_text, note
 from ottla.cli.streams import OutputFailed
 from ottla.client.wire.errors import ConnectionFailed
 from ottla.config.option import InvalidConfig
 from ottla.errors import ErrorCode, KafkaError, OttlaError
+
+WHY_INDENT = " " * len("  why: ")
+"""Of what stands below a why or a fix."""
 
 
 class Exit(IntEnum):
@@ -126,13 +129,13 @@ def leave(failure: Failure) -> NoReturn:
             "why": failure.why,
             "fix": failure.fix,
         }
-        note(json_text({"error": told}))  # JSON is YAML, too.
+        note(json_text({"error": told}), indent=None)  # JSON is YAML, too.
         sys.exit(failure.code)
     for line in str(failure).splitlines():
         if line.startswith("  fix: ottla "):  # It is copied.
-            note(line)
+            note(line, indent=None)
         else:
-            note_wrapped(line, indent="  " if line.startswith("error") else " " * len("  why: "))
+            note(line, indent="  " if line.startswith("error") else WHY_INDENT)
     sys.exit(failure.code)
 
 

@@ -32,7 +32,6 @@ from ottla.cli.output import (
     counted,
     fits,
     note,
-    note_wrapped,
     write_object,
     write_rows,
 )
@@ -260,7 +259,7 @@ def _write_description(
             for one in group.members:
                 if one.partitions:
                     places = ", ".join(map(str, one.partitions))
-                    note_wrapped(f"  {one.member_id} at {one.host} has {places}", indent=" " * 4)
+                    note(f"  {one.member_id} at {one.host} has {places}", indent=" " * 4)
         write_rows(rows, columns, format_, header=header)
         return
     write_object(_description(group, rows), format_)

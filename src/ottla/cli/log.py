@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.arguments import Commands, add_command, add_group, add_output_option
-from ottla.cli.failure import Exit, Failure, leave
+from ottla.cli.failure import WHY_INDENT, Exit, Failure, leave
 from ottla.cli.output import (
     FORMATS,
     Format,
@@ -115,7 +115,9 @@ def _dump_one(path: str, writer: RowWriter, options: Namespace) -> int:
         fix = "give it the name that it has in a data directory"
         leave(Failure(f"no known kind of file: {path}", fix=fix, code=Exit.USAGE))
     bad = 0
+    is_empty = True
     for row in rows:
+        is_empty = False
         if isinstance(row, Unreadable):
             bad += 1
             note(f"error: {path} at byte {row.position}: {row.why}; {row.size_bytes} bytes unread")
@@ -126,6 +128,8 @@ def _dump_one(path: str, writer: RowWriter, options: Namespace) -> int:
         else:
             shown = {key: value for key, value in row._asdict().items() if value is not None}
             writer.write(shown, tuple(shown))
+    if is_empty:
+        note("  nothing is in it")
     return bad
 
 
@@ -335,7 +339,7 @@ def show_findings(
         for row in rows:
             if writer.is_table:
                 for line in _finding_lines(row):
-                    writer.line(line)
+                    writer.line(line, indent=None if "fix: ottla " in line else WHY_INDENT)
             else:
                 writer.write(row, FINDING_COLUMNS)
 

@@ -134,10 +134,13 @@ class RowWriter:
         if self._format is Format.JSON:
             sys.stdout.write("\n]\n" if self._count else "[]\n")
 
-    def line(self, text: str) -> None:
-        """Print a line of text."""
+    def line(self, text: str, *, indent: str | None = None) -> None:
+        """Print a line of text. ``indent``: of further lines, where no word is to be cut."""
         clear_progress()
-        sys.stdout.write(printable(text) + "\n")
+        text = printable(text)
+        if indent is not None and sys.stdout.isatty():
+            text = wrapped(text, indent)
+        sys.stdout.write(text + "\n")
 
     def write(self, row: Row, columns: Sequence[str]) -> None:
         """Print a row; ``columns`` as in ``write_rows``."""
@@ -260,27 +263,41 @@ def bold(text: str) -> str:
 def answer(text: str) -> None:
     """Print a line that is the answer, on standard output: whatever names are in it."""
     clear_progress()
-    sys.stdout.write(printable(text, keep="\n") + "\n")
+    text = printable(text, keep="\n")
+    if sys.stdout.isatty():
+        text = wrapped(text)
+    sys.stdout.write(text + "\n")
 
 
-def note(text: str) -> None:
-    """Print a note for people on standard error."""
+def note(text: str, *, indent: str | None = "  ") -> None:
+    """Print a note for people on standard error; on a terminal no word of it is cut in two.
+
+    ``indent``: of the further lines that this takes. None: it is for copying, and stays a line.
+    """
     clear_progress()
-    print(printable(text, keep="\n"), file=sys.stderr)
+    text = printable(text, keep="\n")
+    if indent is not None and sys.stderr.isatty():
+        text = wrapped(text, indent)
+    print(text, file=sys.stderr)
 
 
-def note_wrapped(text: str, *, indent: str) -> None:
-    """Print a note; on a terminal no word of it is cut in two. ``indent``: of its further lines."""
+def wrapped(text: str, indent: str = "  ") -> str:
+    """Return a text with its long lines broken between words, for this terminal."""
     room = width()
-    if sys.stderr.isatty() and cells(text) > room:
-        from textwrap import wrap
+    if cells(text) <= room:
+        return text
+    from textwrap import wrap
 
-        lines = wrap(
-            printable(text), room - 1, subsequent_indent=indent, break_long_words=False,
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if cells(line) <= room:
+            lines.append(line)
+            continue
+        lines += wrap(
+            line, room - 1, subsequent_indent=indent, break_long_words=False,
             break_on_hyphens=False, drop_whitespace=True,
         )  # fmt: skip
-        text = "\n".join(lines)
-    note(text)
+    return "\n".join(lines)
 
 
 def counted(count: int, noun: str) -> str:

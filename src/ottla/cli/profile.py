@@ -105,7 +105,9 @@ def set_(options: Namespace) -> None:
         leave(explain(error))
     except Failure as failure:
         leave(failure)
-    note(f"{options.name} is in {path}; ottla profile use {options.name}")
+    note(f"{options.name} is in {path}")
+    if files.current() != options.name:
+        note(f"to use it by itself: ottla profile use {options.name}")
 
 
 def use(options: Namespace) -> None:
@@ -116,6 +118,8 @@ def use(options: Namespace) -> None:
         _write(files.directory() / "current", f"{options.name or ''}\n")
     except Failure as failure:
         leave(failure)
+    whose = "no profile" if options.name is None else options.name
+    note(f"{whose} is in use where nothing else names a cluster")
 
 
 def delete(options: Namespace) -> None:

@@ -51,7 +51,7 @@ def existing(name: str) -> Path:
     path = path_of(name)
     if not path.is_file():
         there = names()
-        fix = f"there are {', '.join(there)}" if there else f"ottla profile set {name} -b HOST:PORT"
+        fix = f"known: {', '.join(there)}" if there else f"ottla profile set {name} -b HOST:PORT"
         fix = did_you_mean(name, there) or fix
         raise Failure(f"there is no profile {name}", fix=fix, code=Exit.NOT_FOUND)
     return path

@@ -16,7 +16,7 @@ from ottla.cli.arguments import Commands, add_command
 from ottla.cli.failure import Exit, Failure, explain, leave, leave_at_once
 from ottla.cli.interruption import SIGNALS, is_ignored
 from ottla.cli.output import note
-from ottla.cli.serving import Listening, explain_os_error, local_address, ready_lines
+from ottla.cli.serving import Listening, explain_os_error, local_address, ready_lines, tell
 from ottla.config import broker as options
 from ottla.config import log as log_options
 from ottla.config.authorization import AUTHORIZER_CLASS_NAME
@@ -416,8 +416,7 @@ async def _serve(
             first_steps=() if secured is None else secured.first_steps(),
             metadata="" if host is None else str(host.address),
         )
-        with contextlib.suppress(BrokenPipeError):  # whoever started it may listen no more
-            print(told, flush=True)
+        tell(told)
     failed = loop.create_task(broker.failed.wait())
     failed.add_done_callback(lambda _: stop.set())
     async with _demo(broker, config, quiet=quiet) if demo else contextlib.nullcontext():
@@ -439,8 +438,7 @@ async def _demo(broker: "Broker", config: Config, *, quiet: bool) -> AsyncIterat
     host, port = broker.node.doors.addresses[next(iter(listeners_of(config))).endpoint.name]
     running = asyncio.create_task(Demo(local_address(host, port), SystemClock(), SystemRng()).run())
     if not quiet:
-        with contextlib.suppress(BrokenPipeError):
-            print(TOLD, flush=True)
+        tell(TOLD)
     try:
         yield
     finally:

@@ -5,7 +5,6 @@ does.
 """
 
 import asyncio
-import contextlib
 import errno
 import sys
 from itertools import filterfalse
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.cli.failure import Exit, Failure, leave_at_once
 from ottla.cli.interruption import SIGNALS, is_ignored
 from ottla.cli.output import note
-from ottla.cli.serving import Listening, explain_os_error, ready_lines
+from ottla.cli.serving import Listening, explain_os_error, ready_lines, tell
 from ottla.config import broker as options
 from ottla.config import log as log_options
 from ottla.config.config import Config
@@ -140,5 +139,4 @@ def _tell_ready(
         milliseconds=round((SystemClock().monotonic() - asked.started) * 1000),
         first_steps=() if secured is None else secured.first_steps(),
     )
-    with contextlib.suppress(BrokenPipeError):  # whoever started it may listen no more
-        print(told, flush=True)
+    tell(told)

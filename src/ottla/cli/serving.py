@@ -6,11 +6,14 @@ Owns words only. For one node and for several.
 import contextlib
 import errno
 import os
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla import __version__
 from ottla.cli.failure import Failure
+from ottla.cli.output import wrapped
+from ottla.cli.terminal import width
 from ottla.config import broker as options
 from ottla.config.config import Config
 from ottla.config.listeners import Endpoint
@@ -78,6 +81,25 @@ def ready_lines(
     )
     # A client that has to log in needs more than a line can say: docs/security.md.
     return "\n".join(lines if protocol == PLAINTEXT else (*lines[:-1], *first_steps))
+
+
+def tell(told: str) -> None:
+    """Print lines of a start: on a terminal below each other where one is too long for it."""
+    if sys.stdout.isatty():
+        told = "\n".join(_fitting(line, width()) for line in told.split("\n"))
+    with contextlib.suppress(BrokenPipeError):  # whoever started it may listen no more
+        print(told, flush=True)
+
+
+def _fitting(line: str, room: int) -> str:
+    if len(line) <= room:
+        return line
+    # What is typed is copied, too: a terminal joins what it has broken itself.
+    is_typed = line.startswith(("  Try", _INDENT))
+    return line.replace("   |   ", f"\n{_INDENT}") if is_typed else wrapped(line, _INDENT)
+
+
+_INDENT = " " * len("  Kafka    ")
 
 
 def _shown(ports: Sequence[int]) -> str:

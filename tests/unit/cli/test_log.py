@@ -127,6 +127,16 @@ def test_dump_of_the_small_files(ottla, data):
     assert (told["cluster_id"], told["node_id"]) == ("a-cluster", 3)
 
 
+def test_dump_of_an_empty_index_says_so(ottla, data):
+    index = first_log(data).with_suffix(".index")
+    index.write_bytes(bytes(64))
+    assert ottla("log", "dump", index, "-o", "json") == (
+        0,
+        "[]\n",
+        f"{index}\n  nothing is in it\n",
+    )
+
+
 def test_dump_of_a_torn_file(ottla, data):
     path = first_log(data)
     path.write_bytes(path.read_bytes()[:-5])

@@ -2,13 +2,15 @@
 
 import asyncio
 import gc
+import io
 import os
 import signal
+import sys
 
 import pytest
 
 from ottla.cli.serve import _serve, read_config
-from ottla.cli.serving import Listening, ready_lines
+from ottla.cli.serving import Listening, ready_lines, tell
 from ottla.client.wire.settings import parse_bootstrap
 
 
@@ -51,3 +53,29 @@ def test_the_address_that_is_told_can_be_used(host, shown, reached):
     assert f"produce hello -b {reached} " in told
     assert f"kcat -b {reached} " in told
     assert str(parse_bootstrap(reached)[0]) == reached
+
+
+def test_the_first_lines_fit_a_narrow_terminal(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    told = ready_lines(
+        node_id=1,
+        cluster_id="-z11M4wSJT5UXMOkRks4Pg",
+        listeners=[Listening("PLAINTEXT", "127.0.0.1", 44497)],
+        data=None,
+        data_is_new=True,
+        is_durable=True,
+        milliseconds=540,
+    )
+    monkeypatch.setenv("COLUMNS", "60")
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr(sys, "stdout", stream)
+        tell(told)
+        if stream.isatty():
+            lines = stream.getvalue().splitlines()
+            assert max(map(len, lines)) <= 60
+            assert "           kcat -b 127.0.0.1:44497 -L" in lines
+        else:
+            assert stream.getvalue() == f"{told}\n"
