@@ -3,6 +3,7 @@
 The commands are those of the parsers: one that is new is here by itself, with a word for each of
 its places. A port where nobody listens or answers is tried with all of them; a full disk, closed
 streams, Ctrl-C and odd locales with some, drawn by pytest-randomly's seed ($OTTLA_MATRIX=all: all).
+Further moments of Ctrl-C, and narrow terminals, are in ``test_cli_moments``.
 """
 
 import argparse
@@ -49,6 +50,7 @@ MORE = {
     "group watch": "g -n 1",
     "quota set": "producer_byte_rate=1 --user u",
     "quota unset": "--user u",
+    "topic copy": "t u --append",
     "topic alter": "t -c retention.ms=1d",
     "topic move": "t --brokers 1",
     "topic trim": "t --to 5",
