@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from ottla.cli.output import counted
 from ottla.client.wire.view import NO_LEADER, ClusterView
 from ottla.config.human import size_text
 
@@ -249,7 +250,7 @@ def _groups(facts: Facts) -> Iterator[Finding]:
             Severity.WARNING,
             "group.abandoned",
             f"group {group.name}",
-            f"it has no members, and {group.lag:,} records to read",
+            f"it has no members, and {counted(group.lag, 'record')} to read",
             "its consumers have stopped, or the group is no longer used",
             f"start them, or ottla group delete {group.name}",
         )

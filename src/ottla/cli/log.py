@@ -253,8 +253,8 @@ def verify(options: Namespace) -> None:
     show_findings(sums.findings, format_, summary, header=not options.no_header)
     counts = sums.counts
     note(
-        f"{counts['partitions']} partitions, {counts['segments']} segments,"
-        f" {counts['batches']:,} batches, {counts['records']:,} records,"
+        f"{counted(counts['partitions'], 'partition')}, {counted(counts['segments'], 'segment')},"
+        f" {counts['batches']:,} batches, {counted(counts['records'], 'record')},"
         f" {size_text(counts['bytes'])}: {counted(errors, 'error')}, "
         f"{counted(warnings, 'warning')}"
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.near import did_you_mean
-from ottla.cli.output import Format, Row, RowWriter, note
+from ottla.cli.output import Format, Row, RowWriter, counted, note
 from ottla.config.human import parse_duration_ms, size_text
 from ottla.env.blocking import BlockingClock, new_lock
 from ottla.env.clock import SystemClock
@@ -69,7 +69,7 @@ class Printer:
         if progress.state_rows or progress.state_bytes:
             state = f"  state {progress.state_rows:,} rows {size_text(progress.state_bytes)}"
         text = (
-            f"batch {progress.batch}: {progress.rows:,} rows in {progress.seconds:.1f} s"
+            f"batch {progress.batch}: {counted(progress.rows, 'row')} in {progress.seconds:.1f} s"
             f" ({progress.rows_per_second:,.0f}/s){lag}{state}"
         )
         self._line(self._clock.wall_ms(), progress.flow, text)
@@ -80,7 +80,7 @@ class Printer:
             took = {"run": number, "rows": self.rows, "seconds": round(seconds, 2)}
             self._row(self._writer, {"type": "end", **took})
         else:
-            print(f"{name}: done, {self.rows:,} rows read in {seconds:.1f} s", flush=True)
+            print(f"{name}: done, {counted(self.rows, 'row')} read in {seconds:.1f} s", flush=True)
         self.rows = 0
 
     def _row(self, writer: RowWriter, row: Row) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ottla.cli import output as out
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.group import check_empty, existing_group
-from ottla.cli.output import Row, note, write_rows
+from ottla.cli.output import Row, counted, note, write_rows
 from ottla.cli.run import run
 from ottla.cli.second_cluster import second_cluster
 from ottla.cli.start import start_offsets
@@ -214,7 +214,9 @@ async def _bounds(
     ends = await _offsets(cluster, sources, LATEST, read_committed=True)
     held = sum((await _offsets(cluster, sources, LATEST)).values()) - sum(ends.values())
     if held > 0:
-        note(f"{held:,} offsets behind open transactions are left; copy again when they have ended")
+        note(
+            f"behind open transactions: {counted(held, 'offset')}; copy again when they have ended"
+        )
     places = starts
     if place is not None:
         try:
@@ -235,7 +237,7 @@ def _new_lane(source: TopicPartition, to: TopicPartition, at: _Bounds, *, may_ap
     records = at.target_end - at.target_start
     if records and not may_append:
         raise Failure(
-            f"{to} holds {records:,} offsets that are not of this copy",
+            f"{to} holds {counted(records, 'offset')} not of this copy",
             fix="copy to a new topic, or --append",
         )
     return Lane.new(source, to, min(at.place, at.end), at.target_end)

@@ -44,7 +44,7 @@ def count(options: Namespace) -> None:
             for each in sorted(partitions)
         ]
         write_rows(rows, COLUMNS, out.chosen(options.output), header=not options.no_header)
-        out.note(f"{sum(counts.values()):,} records in all")
+        out.note(f"{out.counted(sum(counts.values()), 'record')} in all")
 
     run(options, command)
 
