@@ -15,6 +15,10 @@ from types import FrameType
 PATIENCE_SECONDS = 2.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
 Handler = Callable[[int, FrameType | None], None]
 
 
@@ -61,7 +65,7 @@ def run(main: Coroutine[None, None, None]) -> None:
             signal.setitimer(signal.ITIMER_REAL, PATIENCE_SECONDS)
             loop.call_soon_threadsafe(task.cancel)
 
-        with _handled(on_signal):
+        with _handled(on_signal), _waking(loop):
             await main
 
     try:
@@ -109,6 +113,30 @@ def _handled(handler: Handler) -> Iterator[None]:
     finally:
         for number, handled in before.items():
             signal.signal(number, handled)
+
+
+@contextmanager
+def _waking(loop: "AbstractEventLoop") -> Iterator[None]:
+    """Wake the loop at any signal.
+
+    Else one that comes between the loop's last step and its wait is seen when that wait ends: a
+    request that nobody answers may keep it for half a minute.
+    """
+    read_end, write_end = os.pipe()
+    try:
+        os.set_blocking(write_end, False)
+        before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    except ValueError:
+        before = None  # Another thread: signals are not ours.
+    loop.add_reader(read_end, os.read, read_end, 4096)
+    try:
+        yield
+    finally:
+        loop.remove_reader(read_end)
+        if before is not None:
+            signal.set_wakeup_fd(before)
+        os.close(read_end)
+        os.close(write_end)
 
 
 def _leave(number: int, _: FrameType | None) -> None:
