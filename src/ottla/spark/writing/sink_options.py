@@ -13,7 +13,13 @@ from typing import TypeVar
 from ottla.client.wire.settings import ClientSettings
 from ottla.config.human import parse_duration_ms, parse_size_bytes, size_text
 from ottla.config.option import InvalidConfig
-from ottla.spark.connection import CLIENT_ID, CONNECT_TIMEOUT_MS, PREFIX, OptionError
+from ottla.spark.connection import (
+    CLIENT_ID,
+    CONNECT_TIMEOUT_MS,
+    PREFIX,
+    OptionError,
+    whole_number,
+)
 from ottla.spark.option_table import (
     BOOTSTRAP,
     BOOTSTRAP_SHORT,
@@ -22,6 +28,7 @@ from ottla.spark.option_table import (
     options_of,
 )
 from ottla.spark.option_values import refuse_unknown
+from ottla.spark.positions import INT32_MAX
 from ottla.spark.writing.identity import BatchOf, Step
 from ottla.spark.writing.staging_place import LOCATION, has_scheme, local_path
 from ottla.spark.writing.write_settings import WriteOptions, read_write_settings
@@ -189,10 +196,7 @@ def _by_hand(values: Mapping[str, str]) -> BatchOf | None:
     if not app_id or version is None:
         message = f"options {APP_ID} and {VERSION} are given together: a name that stays, a number"
         raise OptionError(message)
-    if not (version.strip().isascii() and version.strip().isdigit()):
-        message = f"option {VERSION} is a whole number from 0 on, not {version!r}"
-        raise OptionError(message)
-    return BatchOf(app_id, int(version))
+    return BatchOf(app_id, whole_number(VERSION, version, least=0))
 
 
 def _refuse_unknown(values: Mapping[str, str]) -> None:
@@ -265,14 +269,19 @@ def _location(values: Mapping[str, str]) -> str | None:
 
 
 def _duration(values: Mapping[str, str], name: str) -> int | None:
+    """Return the milliseconds of an option, as a request has room for them."""
     text = values.get(name.lower())
     if text is None:
         return None
     try:
-        return int(text) if text.strip().isdigit() else parse_duration_ms(text)
+        found_ms = int(text) if text.strip().isdigit() else parse_duration_ms(text)
     except ValueError as error:
         message = f"option {name} is a time, such as 60000 or 60s, not {text!r}"
         raise OptionError(message) from error
+    if not 1 <= found_ms <= INT32_MAX:
+        message = f"option {name} is from 1 ms to {INT32_MAX} ms, not {text!r}"
+        raise OptionError(message)
+    return found_ms
 
 
 def _size(values: Mapping[str, str], name: str, default: int, limit: int) -> int:

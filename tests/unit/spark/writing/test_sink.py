@@ -300,6 +300,9 @@ def test_a_batch_is_named_by_hand_as_deltas_are(delivered):
         ({"txnAppId": "", "txnVersion": "1"}, "are given together"),
         ({"txnAppId": "a", "txnVersion": "-1"}, "a whole number from 0"),
         ({"txnAppId": "a", "txnVersion": "1.0"}, "a whole number from 0"),
+        ({"txnAppId": "a", "txnVersion": "9" * 5000}, "a whole number from 0"),
+        ({"kafka.transaction.timeout.ms": "0"}, "from 1 ms to 2147483647 ms, not '0'"),
+        ({"kafka.transaction.timeout.ms": "30d"}, "from 1 ms to 2147483647 ms, not '30d'"),
         ({"onChangedBatch": "x"}, "fail or skip or write"),
     ],
 )
