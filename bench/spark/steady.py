@@ -44,12 +44,12 @@ ARMS = {
     "once": ("ottla", {"delivery": "exactly-once"}),
 }
 PRODUCER = """
-import sys, time
+import os, sys, time
 from confluent_kafka import Producer
-bootstrap, rate = sys.argv[1], int(sys.argv[2])
+bootstrap, rate, parent = sys.argv[1], int(sys.argv[2]), os.getppid()
 producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": 1})
 begun, sent = time.monotonic(), 0
-while True:
+while os.getppid() == parent:  # one whose benchmark was killed would go on for ever
     due = int((time.monotonic() - begun) * rate)
     for _ in range(min(due - sent, 5_000)):
         producer.produce("source", b"x" * 100, b"%d" % sent)
