@@ -231,7 +231,8 @@ class ExportLog:
         parent = path.rpartition("/")[0]
         if parent:
             self._make(parent)
-        self._disk.make_directory(path)
+        with suppress(FileExistsError):  # another export was quicker; the lock decides between them
+            self._disk.make_directory(path)
         self._disk.sync_directory(parent or "/")
 
 

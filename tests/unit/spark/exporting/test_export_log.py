@@ -53,6 +53,25 @@ def promised(log):
     return {file.path: file.staged for commit in log.commits for file in commit.files}
 
 
+def test_of_two_first_exports_at_once_the_lock_decides(monkeypatch):
+    """One of them ended with FileExistsError: it saw no directory, and then could not make it."""
+    disk = MemoryDisk()
+    other, exists = [], disk.exists
+
+    def slow(path):
+        found = exists(path)
+        if not found and not other:
+            other.append(None)
+            other.append(ExportLog.open(disk, ROOT))
+        return found
+
+    monkeypatch.setattr(disk, "exists", slow)
+    with pytest.raises(ExportError, match="another export is at work"):
+        ExportLog.open(disk, ROOT)
+    other[1].close()
+    add(disk, ExportLog.open(disk, ROOT))
+
+
 def test_commits_follow_each_other_and_are_read_again():
     disk = MemoryDisk()
     log = ExportLog.open(disk, ROOT)
