@@ -99,6 +99,7 @@ def to_parquet(
     log = ExportLog.open(RealDisk(), _local(directory))
     try:
         source, topic_id = _asked(given, topic, log)
+        source = _as_before(source, log)
         layout = Layout(topic, topic_id, source.columns, ways, _value_type(source))
         _require_columns(layout)
         _require_same(log, layout)
@@ -227,6 +228,20 @@ def _asked(given: Mapping[str, str], topic: str, log: ExportLog) -> tuple[Source
     left = {name: text for name, text in given.items() if not name.lower().startswith("starting")}
     given = {**left, "startingOffsets": json.dumps({topic: ends})}
     return parse_options(given, Use.BATCH), topic_id
+
+
+def _as_before(source: SourceOptions, log: ExportLog) -> SourceOptions:
+    """Return the options that give values of the type that is exported already.
+
+    They are others where a registry has a newer schema than at the first call.
+    """
+    from ottla.spark.values.value_options import AvroOptions
+
+    there = log.commits[-1].layout.value if log.commits else None
+    if not isinstance(source.value, AvroOptions) or there in {None, RAW, _value_type(source)}:
+        return source
+    value = source.value.earlier(lambda kind: kind.simpleString() == there)
+    return source if value is None else replace(source, value=value)
 
 
 def _require_same(log: ExportLog, layout: Layout) -> None:

@@ -169,7 +169,8 @@ def made_for(schema: StructType, options: "SourceOptions") -> "SourceOptions":
     if _bare(schema) == _bare(own):
         return options
     if isinstance(options.value, AvroOptions) and "value" in schema.names:
-        value = options.value.earlier(schema["value"].dataType)
+        wanted = schema["value"].dataType
+        value = options.value.earlier(lambda kind: kind == wanted)
         if value is not None and _bare(schema) == _bare(schema_of(options.columns, value)):
             return replace(options, value=value)
     message = f"format 'ottla' has its own columns ({own.simpleString()}): leave out .schema()"

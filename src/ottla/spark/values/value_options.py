@@ -5,7 +5,7 @@ Names and meanings of ``mode``, ``columnNameOfCorruptRecord`` and ``timeZone`` a
 JSON reader, those of ``avroSchema`` and ``mode`` those of ``from_avro``.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -105,11 +105,11 @@ class AvroOptions:
         is_free = self.mode is Mode.PERMISSIVE or bool(self.registry)
         return all_nullable(kind) if is_free else kind
 
-    def earlier(self, wanted: DataType) -> "AvroOptions | None":
-        """Return the options with the newest schema of the subject that makes values ``wanted``.
+    def earlier(self, is_wanted: Callable[[DataType], bool]) -> "AvroOptions | None":
+        """Return the options with the newest schema of the subject whose type is wanted.
 
-        For a frame or table that was made before the subject got its newest schema. None: there is
-        none. Asks the registry. Raises OptionError.
+        For what was made before the subject got its newest schema. None: there is no such schema.
+        Asks the registry. Raises OptionError.
         """
         if not self.subject:
             return None
@@ -121,7 +121,7 @@ class AvroOptions:
                     continue
                 options = replace(self, schema_json=found.text)
                 with suppress(ValueError):  # the columns that are asked for came later
-                    if options.schema == wanted:
+                    if is_wanted(options.schema):
                         return options
         return None
 

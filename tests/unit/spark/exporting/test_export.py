@@ -1,5 +1,6 @@
 """What a continued export must agree in with what is there."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,13 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from ottla.env.real_disk import RealDisk
-from ottla.spark.exporting.export import _require_same, _require_topic, from_parquet
+from ottla.spark.exporting.export import (
+    _as_before,
+    _require_same,
+    _require_topic,
+    _value_type,
+    from_parquet,
+)
 from ottla.spark.exporting.export_log import (
     RAW,
     Commit,
@@ -21,6 +28,8 @@ from ottla.spark.exporting.export_log import (
     Layout,
 )
 from ottla.spark.offsets import OffsetRange
+from ottla.spark.option_table import Use
+from ottla.spark.options import parse_options
 
 TYPED = "struct<a:int>"
 RAW_ROWS = pa.table({"key": pa.array([b"k"]), "value": pa.array([b"v"])})
@@ -82,3 +91,27 @@ def test_rows_whose_order_is_not_known_are_not_written_back(tmp_path):
         log.close()
     with pytest.raises(ExportError, match="by date and without the column offset"):
         from_parquet(str(tmp_path), "t", bootstrap="127.0.0.1:1")
+
+
+def test_an_export_keeps_its_columns_when_the_subject_gets_a_newer_schema():
+    """A call each hour would fail for ever from the hour on in which a field was added."""
+    from ottla.schemas import Schema, SchemaRegistry
+    from ottla.testing import SchemaRegistry as RegistryForTests
+
+    with RegistryForTests() as server:
+        client = SchemaRegistry(server.url)
+        given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "value.format": "avro"}
+        given["schema.registry.url"] = server.url
+        for count in (1, 2):
+            fields = [{"name": f"f{each}", "type": "int", "default": 0} for each in range(count)]
+            text = json.dumps({"type": "record", "name": "R", "fields": fields})
+            client.register("t-value", Schema(text))
+        source = parse_options(given, Use.BATCH)
+
+        def told(there):
+            commits = [SimpleNamespace(layout=layout(there))] if there else []
+            return _value_type(_as_before(source, SimpleNamespace(commits=commits)))
+
+        both = "struct<f0:int,f1:int>"
+        assert told("struct<f0:int>") == "struct<f0:int>"
+        assert [told(there) for there in (None, both, RAW, "struct<f9:int>")] == [both] * 4
