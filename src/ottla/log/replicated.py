@@ -26,6 +26,7 @@ from ottla.records.batch import (
     MAGIC_V2,
     NO_LEADER_EPOCH,
     BatchHeader,
+    batch_crc,
     read_header,
 )
 
@@ -55,7 +56,7 @@ def check_replicated(records: memoryview) -> Replicated:
     the one before it and a leader epoch that falls.
     """
     end = len(records)
-    position = next_offset = 0
+    position = next_offset = base_offset = 0
     first_epoch = epoch = NO_LEADER_EPOCH
     while position < end:
         header = _whole_header(records, position)
@@ -70,20 +71,35 @@ def check_replicated(records: memoryview) -> Replicated:
                 raise KafkaError(ErrorCode.INVALID_RECORD, why)
             epoch = header.partition_leader_epoch
             first_epoch = epoch if first_epoch == NO_LEADER_EPOCH else first_epoch
-        bulk = BulkWalk.over(records, 0, end=end, base_offset=header.base_offset, verify_crc=True)
+        if not position:
+            base_offset = header.base_offset
+        position, next_offset = _checked(records, position, header)
+    if not position:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{end} bytes are no whole batch of format 2")
+    return Replicated(records[:position], base_offset, next_offset, first_epoch)
+
+
+def _checked(records: memoryview, position: int, header: BatchHeader) -> tuple[int, int]:
+    """Check the sums from ``position`` on, of one leader epoch; return where to go on.
+
+    That is a position, and the offset behind the batches before it. Raises KafkaError.
+    """
+    if header.size_bytes == len(records) - position:  # As often as not it is the only batch.
+        if batch_crc(records[position:]) == header.crc:
+            return len(records), header.last_offset + 1
+    else:
+        bulk = BulkWalk.over(
+            records, 0, end=len(records), base_offset=header.base_offset, verify_crc=True
+        )
         stretch = bulk.advance(
             position,
             next_offset=header.base_offset,
             leader_epoch=header.partition_leader_epoch,
         )
-        if stretch is None:
-            why = f"the checksum of the batch at offset {header.base_offset} is wrong"
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, why)
-        position, next_offset = stretch.end_position, stretch.next_offset
-    if not position:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{end} bytes are no whole batch of format 2")
-    base_offset = read_header(records).base_offset
-    return Replicated(records[:position], base_offset, next_offset, first_epoch)
+        if stretch is not None:
+            return stretch.end_position, stretch.next_offset
+    why = f"the checksum of the batch at offset {header.base_offset} is wrong"
+    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, why)
 
 
 def _whole_header(records: memoryview, position: int) -> BatchHeader | None:

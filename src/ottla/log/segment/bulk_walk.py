@@ -38,6 +38,8 @@ BULK_BYTES_MIN = 64 * 1024
 
 _OUTPUT_COUNT = 1024
 _PRODUCER_SLOTS_MIN = 64
+_PRODUCER_SLOTS_FEW = 4
+"""Where each append of a follower pays for them."""
 _SLOT = kernel.PRODUCER_SLOT_SIZE
 
 PRODUCER_ID = 9
@@ -132,7 +134,8 @@ class BulkWalk:
         bulk._state[kernel.DATA_POSITION] = position
         bulk._state[kernel.DATA_END] = position + len(data)
         bulk._buffer = data
-        bulk._allocate_outputs(min(len(data) // HEADER_SIZE_BYTES + 1, _OUTPUT_COUNT))
+        count = min(len(data) // HEADER_SIZE_BYTES + 1, _OUTPUT_COUNT)
+        bulk._allocate_outputs(count, slots=_PRODUCER_SLOTS_FEW)
         return bulk
 
     def advance(
@@ -201,13 +204,13 @@ class BulkWalk:
     def _allocate(self) -> None:
         # One buffer for all: a fresh one per read would be cleared by the kernel, page by page.
         self._buffer = memoryview(bytearray(min(self._chunk_bytes, self._end)))
-        self._allocate_outputs(_OUTPUT_COUNT)
+        self._allocate_outputs(_OUTPUT_COUNT, slots=_PRODUCER_SLOTS_MIN)
 
-    def _allocate_outputs(self, count: int) -> None:
+    def _allocate_outputs(self, count: int, *, slots: int) -> None:
         self._offset_output = array("I", bytes(4 * 2 * count))
         self._time_output = array("I", bytes(4 * 3 * count))
         self._noted_output = array("q", bytes(8 * count))
-        self._producers = array("q", bytes(8 * _SLOT * _PRODUCER_SLOTS_MIN))
+        self._producers = array("q", bytes(8 * _SLOT * slots))
 
     def _read_on(self) -> bool:
         """Have the data begin at the next batch; False when that brings no byte more of it."""
@@ -240,7 +243,7 @@ class BulkWalk:
         Ascending. Who takes just these in order, knows as much as who takes all.
         """
         found = set(self._noted)
-        table = self._producers
+        table = self._producers if self._state[kernel.PRODUCER_COUNT] else ()
         for start in range(0, len(table), _SLOT):
             seen = min(table[start + 2], 5)
             found.update(table[start + 3 : start + 3 + seen])
