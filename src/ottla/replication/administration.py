@@ -23,14 +23,13 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
-from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataError, MetadataStore, Put
+from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataError, MetadataStore
 from ottla.metadata.values import (
     NO_LEADER,
     BrokerState,
     PartitionState,
     UnreadableValue,
     decode_partition,
-    encode_partition,
 )
 from ottla.pending import Pending
 from ottla.replication.elections import (
@@ -41,6 +40,7 @@ from ottla.replication.elections import (
     elect_unclean,
     grant_anew,
 )
+from ottla.replication.judged import commit_of
 
 AT_ONCE = 40
 """Partitions in one commit: each has a guard, and so may its leader; etcd takes 128 guards."""
@@ -74,9 +74,10 @@ class _Task(NamedTuple):
 
 
 class _Change(NamedTuple):
-    key: str
-    mod_rev: int
-    after: PartitionState
+    key: Guard
+    nodes: tuple[Guard, ...]
+    """The leader's registration, or that it has none."""
+    state: PartitionState
 
 
 class ReplicaAdministration:
@@ -261,7 +262,11 @@ class ReplicaAdministration:
         is_led_on = after.leader_epoch == state.leader_epoch and len(state.replicas) > 1
         if is_led_on and leader is not None and leader.epoch > entry.mod_rev:
             after = grant_anew(after)  # The controller would not see any more that it has to.
-        return _Change(key, entry.mod_rev, after)
+        nodes = []
+        if after.leader != NO_LEADER:
+            epoch = ABSENT if leader is None else leader.epoch
+            nodes.append(Guard(self._keys.live_broker(after.leader), create_rev=epoch))
+        return _Change(Guard(key, mod_rev=entry.mod_rev), tuple(nodes), after)
 
     def _known(self, where: TopicPartition) -> TopicId:
         topic = self._image.topic(where.topic)
@@ -273,15 +278,8 @@ class ReplicaAdministration:
         """Commit, and wait until the image has it; False: a guard failed. Raises KafkaError."""
         if not changes:
             return True
-        guards = [Guard(change.key, mod_rev=change.mod_rev) for change in changes]
-        brokers = self._image.brokers
-        for node in dict.fromkeys(change.after.leader for change in changes):
-            if node != NO_LEADER:
-                epoch = brokers[node].epoch if node in brokers else ABSENT
-                guards.append(Guard(self._keys.live_broker(node), create_rev=epoch))
-        ops = [Put(change.key, encode_partition(change.after)) for change in changes]
         try:
-            await self._follower.reached(await self._store.commit(guards, ops))
+            await self._follower.reached(await self._store.commit(*commit_of(changes)))
         except GuardFailed:
             return False
         except MetadataError as error:

@@ -28,9 +28,10 @@ from ottla.env.tasks import begin_task
 from ottla.ids import NodeId, TopicId
 from ottla.metadata.image import ImageFollower, MetadataDelta, MetadataImage
 from ottla.metadata.keys import Keys
-from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataError, MetadataStore, Put
-from ottla.metadata.values import NO_LEADER, PartitionState, encode_partition
+from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataError, MetadataStore
+from ottla.metadata.values import NO_LEADER, PartitionState
 from ottla.replication.elections import elect, elect_unclean, elect_unmade, fence, grant_anew
+from ottla.replication.judged import commit_of
 
 logger = logging.getLogger(__name__)
 
@@ -51,11 +52,10 @@ class ElectionRules(NamedTuple):
 
 
 class _Change(NamedTuple):
-    key: str
-    mod_rev: int
+    key: Guard
+    nodes: tuple[Guard, ...]
+    """The leader's registration that the change was judged by, or that it had none."""
     state: PartitionState
-    leaders_epoch: int
-    """The leader's registration that the change was judged by; ABSENT: it had none."""
     topic_id: TopicId
     partition: int
 
@@ -235,8 +235,11 @@ class Elector:
         )
         if after is state:
             return None
-        leaders_epoch = live.get(after.leader, ABSENT)
-        return _Change(key, entry.mod_rev, after, leaders_epoch, topic_id, number)
+        nodes = []
+        if after.leader != NO_LEADER:
+            epoch = live.get(after.leader, ABSENT)
+            nodes.append(Guard(self._keys.live_broker(after.leader), create_rev=epoch))
+        return _Change(Guard(key, mod_rev=entry.mod_rev), tuple(nodes), after, topic_id, number)
 
     async def _write(self, changes: list[_Change]) -> None:
         """Commit them together; if a guard fails, one by one. What failed is looked at again."""
@@ -265,15 +268,5 @@ class Elector:
         seat = self._follower.mirror.get(self._keys.controller)
         if seat is None:
             return  # Whoever takes it looks at everything.
-        guards = [Guard(change.key, mod_rev=change.mod_rev) for change in changes]
-        guards.append(Guard(self._keys.controller, mod_rev=seat.mod_rev))
-        # Not as the image is by now: a leader that has registered anew meanwhile needs a grant.
-        leaders = dict.fromkeys((change.state.leader, change.leaders_epoch) for change in changes)
-        guards += [
-            Guard(self._keys.live_broker(leader), create_rev=epoch)
-            for leader, epoch in leaders
-            if leader != NO_LEADER
-        ]
-        ops = [Put(change.key, encode_partition(change.state)) for change in changes]
-        revision = await self._store.commit(guards, ops)
-        await self._follower.reached(revision)
+        guards, puts = commit_of(changes, Guard(self._keys.controller, mod_rev=seat.mod_rev))
+        await self._follower.reached(await self._store.commit(guards, puts))

@@ -21,16 +21,16 @@ from ottla.env.tasks import begin_task
 from ottla.ids import NodeId
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
-from ottla.metadata.store import Guard, GuardFailed, MetadataError, MetadataStore, Put
+from ottla.metadata.store import Guard, GuardFailed, MetadataError, MetadataStore
 from ottla.metadata.values import (
     BrokerState,
     PartitionState,
     UnreadableValue,
     decode_partition,
-    encode_partition,
 )
 from ottla.replication.elections import elect_preferred, fence, finish_reassignment
 from ottla.replication.fetcher import Registered
+from ottla.replication.judged import commit_of
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -48,10 +48,11 @@ Plan = Callable[[Partition], PartitionState | None]
 
 
 class _Change(NamedTuple):
-    partition: Partition
-    key: str
-    mod_rev: int
+    key: Guard
+    nodes: tuple[Guard, ...]
+    """This node's registration and the next leader's, as they were."""
     state: PartitionState
+    partition: Partition
 
 
 class HandOvers:
@@ -239,16 +240,16 @@ class HandOvers:
             is_known = False
         if entry is None or not is_known:
             return None
-        return _Change(partition, key, entry.mod_rev, after)
+        nodes = [Guard(self._keys.live_broker(self._me.node_id), create_rev=self._me.broker_epoch)]
+        leader = self._follower.image.brokers.get(after.leader)
+        if leader is not None and after.leader != self._me.node_id:
+            nodes.append(Guard(self._keys.live_broker(after.leader), create_rev=leader.epoch))
+        return _Change(Guard(key, mod_rev=entry.mod_rev), tuple(nodes), after, partition)
 
     async def _write(self, changes: list[_Change]) -> int:
         """Commit them together; if a guard fails, one by one. Return how many were changed."""
         try:
-            revision = await self._store.commit(
-                self._guards(changes),
-                [Put(change.key, encode_partition(change.state)) for change in changes],
-            )
-            await self._follower.reached(revision)
+            await self._follower.reached(await self._store.commit(*commit_of(changes)))
         except GuardFailed:
             if len(changes) == 1:
                 return 0
@@ -260,19 +261,6 @@ class HandOvers:
             logger.warning("%d partitions could not be handed over yet: %s", len(changes), error)
             return 0
         return len(changes)
-
-    def _guards(self, changes: list[_Change]) -> list[Guard]:
-        guards = [Guard(change.key, mod_rev=change.mod_rev) for change in changes]
-        brokers, me = self._follower.image.brokers, self._me.node_id
-        live = self._keys.live_broker
-        guards.append(Guard(live(me), create_rev=self._me.broker_epoch))
-        leaders = dict.fromkeys(change.state.leader for change in changes)
-        guards += [
-            Guard(live(node), create_rev=brokers[node].epoch)
-            for node in leaders
-            if node != me and node in brokers
-        ]
-        return guards
 
     async def _pause(self, seconds: float) -> None:
         over = asyncio.Event()

@@ -18,17 +18,17 @@ from ottla.env.tasks import begin_task
 from ottla.ids import TopicId, TopicPartition
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
-from ottla.metadata.store import Guard, GuardFailed, MetadataError, MetadataStore, Put
+from ottla.metadata.store import Guard, GuardFailed, MetadataError, MetadataStore
 from ottla.metadata.values import (
     PartitionState,
     UnreadableValue,
     decode_partition,
-    encode_partition,
 )
 from ottla.pending import Pending
 from ottla.replication.elections import fence
 from ottla.replication.fetcher import Registered
 from ottla.replication.isr_changes import Outcome
+from ottla.replication.judged import commit_of
 from ottla.replication.replica_state import Proposal
 
 logger = logging.getLogger(__name__)
@@ -116,12 +116,8 @@ class StoreProposals:
         """Commit them together; those whose guards fail are refused, and the others tried again."""
         left = asked
         while left:
-            # The keys come first: when a registration is found to be gone, they have held.
-            nodes = dict.fromkeys(node for each in left for node in each.nodes)
-            guards = [*(each.key for each in left), *nodes]
-            puts = [Put(each.key.key, encode_partition(each.state)) for each in left]
             try:
-                await self._store.commit(guards, puts)
+                await self._store.commit(*commit_of(left))
             except GuardFailed as error:
                 left = _without_refused(left, error.guard)
             except MetadataError:

@@ -211,6 +211,25 @@ async def test_a_key_that_others_have_changed_keeps_its_value_and_the_rest_is_ha
     assert not any(led.is_yielding for led in world.led)
 
 
+async def test_what_was_judged_by_a_former_registration_is_not_committed_under_a_newer_one(world):
+    await world.begin(state(), state())
+    commit, live, tried = world.store.commit, world.keys.live_broker(B), []
+
+    async def registered_anew_before(guards, ops):
+        tried.append([guard for guard in guards if guard.key == live])
+        if len(tried) == 1:
+            world.store.commit = commit  # Those of the registration are not meant.
+            await world.put(0, state(isr=(A, C))._replace(partition_epoch=8))
+            await world.register(B)
+            world.store.commit = registered_anew_before
+        return await commit(guards, ops)
+
+    world.store.commit = registered_anew_before
+    await world.done(world.hand_overs.leave(world.led))
+    together, first, second = tried[:3]
+    assert together == first == second, "each alone depends on what all together did"
+
+
 async def test_a_reassignment_is_ended_when_all_are_in_sync_and_tried_again_until_then(world):
     moving = state((B, C, A), isr=(B, A), adding=(C,), removing=(A,))
     await world.begin(moving)
