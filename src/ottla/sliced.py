@@ -103,6 +103,49 @@ def at_once(steps: Steps[Value]) -> Value:
         return result
 
 
+def promptly(
+    steps: Steps[Value],
+) -> Value | Pending[Value | Steps[Value]] | Steps[Value]:
+    """Begin work that is short as a rule, without a turn and a place of its own.
+
+    Returns the result, or what is left of the steps when they may be interrupted: those are run by
+    whoever runs steps. When they wait for something, a Pending of one of both.
+    """
+    return _resumed(steps, lambda: next(steps))
+
+
+def _resumed(
+    steps: Steps[Value], resume: Callable[[], Pending[Any] | None]
+) -> Value | Pending[Value | Steps[Value]] | Steps[Value]:
+    try:
+        awaited = resume()
+    except StopIteration as end:
+        result: Value = end.value
+        return result
+    if awaited is None:
+        return steps
+    later: Pending[Value | Steps[Value]] = Pending()
+
+    def cancel() -> None:
+        awaited.cancel()
+        steps.close()
+
+    def go_on(done: Pending[Any]) -> None:
+        def resume() -> Pending[Any] | None:
+            return steps.send(done.value) if done.error is None else steps.throw(done.error)
+
+        try:
+            found = _resumed(steps, resume)
+        except Exception as error:  # noqa: BLE001 - travels to whoever listens
+            later.fail(error)
+        else:
+            later.follow(found)
+
+    later.on_cancel(cancel, awaited.hurry)
+    awaited.on_done(go_on)
+    return later
+
+
 class Slices:
     """Runs the long work of all connections."""
 

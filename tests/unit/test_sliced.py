@@ -8,7 +8,7 @@ from ottla.answer_memory import AnswerMemory
 from ottla.env.clock import ManualClock
 from ottla.errors import MalformedMessage
 from ottla.pending import Pending
-from ottla.sliced import RUN, RUNNING_MAX, Room, Slices, distinct
+from ottla.sliced import RUN, RUNNING_MAX, Room, Slices, distinct, promptly
 from ottla.turns import SLICE_SECONDS, TURN_SECONDS, Turns
 
 
@@ -282,3 +282,46 @@ async def test_requests_for_the_largest_answers_do_not_keep_others_waiting(clock
     await settle(3000)
     assert len(order) == 21
     assert order.index(small) <= RUNNING_MAX
+
+
+# Without a place.
+
+
+def in_a_row(*awaited):
+    """Work that waits for one after the other and returns what came."""
+    found = []
+    for one in awaited:
+        found += [(yield one)]
+    return found
+
+
+def test_prompt_work_is_done_at_once_or_as_soon_as_what_it_waits_for():
+    assert promptly(in_a_row()) == []
+    first, second = Pending(), Pending()
+    result = promptly(in_a_row(first, second))
+    first.resolve("a")
+    assert not result.is_done
+    second.resolve("b")
+    assert result.value == ["a", "b"]
+
+
+async def test_what_may_be_interrupted_of_prompt_work_is_left_to_others(slices):
+    left = promptly(in_a_row(None))
+    assert slices.run(left, lambda: "work") == [None]
+    first = Pending()
+    result = promptly(in_a_row(first, None))
+    first.resolve("a")
+    assert slices.run(result.value, lambda: "work") == ["a", None]
+
+
+def test_prompt_work_fails_hurries_and_ends_with_what_it_waits_for():
+    failing, waiting, heard = Pending(), Pending(), []
+    failing.on_cancel(lambda: None, lambda: failing.fail(KeyError("hurried")))
+    result = promptly(in_a_row(failing))
+    result.hurry()
+    assert isinstance(result.error, KeyError)
+    waiting.on_cancel(lambda: heard.append("cancelled"))
+    work = in_a_row(waiting)
+    promptly(work).cancel()
+    assert heard == ["cancelled"]
+    assert work.gi_frame is None, "nothing of it is left"

@@ -14,6 +14,7 @@ Source: KIP-227, KIP-595 (diverging epoch), KIP-903 (replica epoch); Kafka's Rep
 from __future__ import annotations
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.call import Response
 from ottla.handlers.fetch_data import data_of, refused_data
 from ottla.handlers.fetch_session import SESSION_EPOCH_FINAL, SESSION_EPOCH_INITIAL
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
@@ -35,7 +36,7 @@ from ottla.replication.follower_sessions import (
 )
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replicas import Replicas
-from ottla.sliced import STRIDE, Steps
+from ottla.sliced import STRIDE, Steps, promptly
 
 _WRONG_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -45,6 +46,8 @@ class _Answer:
 
     def __init__(self) -> None:
         self.topics: dict[TopicId, list[PartitionData]] = {}
+        self.quiet: list[News] = []
+        """What goes along when the answer leaves."""
 
     def add(self, topic_id: TopicId, data: PartitionData) -> None:
         self.topics.setdefault(topic_id, []).append(data)
@@ -75,8 +78,11 @@ class FollowerFetch:
         self._response_bytes_max = response_bytes_max
         self._wait_ms_max = wait_ms_max
 
-    def handle(self, request: FetchRequest) -> Steps[FetchResponse]:
+    def handle(self, request: FetchRequest) -> Response:
         """Answer when there is news, or when ``max_wait_ms`` have passed."""
+        return promptly(self._serve(request))
+
+    def _serve(self, request: FetchRequest) -> Steps[FetchResponse]:
         cluster_id = request.cluster_id
         if cluster_id is not None and cluster_id != self._image.cluster_id:
             return FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, responses=[])
@@ -100,11 +106,15 @@ class FollowerFetch:
         if not answer.topics and wait_ms > 0 and request.min_bytes > 0:
             if not sessions.is_current(session, epoch):
                 return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, responses=[])
+            answer.quiet.clear()  # It is looked at again.
             yield sessions.wait(session, wait_ms / 1000)
             if sessions.is_current(session, epoch):
-                yield from self._read(sessions, session, max_bytes, answer)
+                yield from self._read(sessions, session, max_bytes, answer, is_heard=True)
         if not sessions.is_current(session, epoch):
             return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, responses=[])
+        for news in answer.quiet:
+            self._add(news, answer)
+            session.told(news)
         if not is_kept:
             sessions.end(node)
         return answer.response(session.session_id if is_kept else 0)
@@ -145,6 +155,7 @@ class FollowerFetch:
                         asked,
                         part.partition_max_bytes,
                         part.log_start_offset,
+                        part.high_watermark,
                     )
                 )
                 replicas.low_watermarks.look_at(where)
@@ -155,13 +166,18 @@ class FollowerFetch:
         session: FollowerSession,
         max_bytes: int,
         answer: _Answer,
+        *,
+        is_heard: bool = False,
     ) -> Steps[None]:
         """Look at what is due; what is not in memory is read ahead of the loop first."""
         cold: Cold = []
         left = max_bytes
         for attempt in (cold, None):
-            for count, news in enumerate(sessions.read(session, left, attempt), 1):
-                if news is not None:
+            found = sessions.read(session, left, attempt, is_heard=is_heard)
+            for count, news in enumerate(found, 1):
+                if news is not None and news.is_quiet:
+                    answer.quiet.append(news)
+                elif news is not None:
                     left -= self._add(news, answer)
                 if not count % STRIDE:
                     yield None
@@ -172,7 +188,7 @@ class FollowerFetch:
 
     def _add(self, news: News, answer: _Answer) -> int:
         """Add what is told of one partition; return how many bytes of records that is."""
-        spec, found = news
+        spec, found, _ = news
         where = spec.where
         if isinstance(found, KafkaError):
             leader = None

@@ -70,7 +70,7 @@ class Peer:
             raise KafkaError(UNREACHABLE, f"{self._waiting} questions to node {self._node} wait")
         self._waiting += 1
         try:
-            connection = await self._open()
+            connection = self._opened() or await self._open()
             return await connection.call(request, kind, highest=highest)
         finally:
             self._waiting -= 1
@@ -80,14 +80,19 @@ class Peer:
         if self._connection is not None:
             self._connection.close()
 
+    def _opened(self) -> Connection | None:
+        """Return the connection if it is open, to where the node is reached now."""
+        connection = self._connection
+        if connection is None or connection.is_closed:
+            return None
+        return connection if connection.address == self._links.address_of(self._node) else None
+
     async def _open(self) -> Connection:
         async with self._opening:
-            address = self._links.address_of(self._node)
-            connection = self._connection
-            if connection is not None:
-                if connection.address == address and not connection.is_closed:
-                    return connection
-                connection.close()
+            if (connection := self._opened()) is not None:
+                return connection
+            if self._connection is not None:
+                self._connection.close()
             if self._clock.monotonic() < self._asks_again_at:
                 raise KafkaError(UNREACHABLE, f"node {self._node} could not be reached just now")
             try:

@@ -60,6 +60,7 @@ def make_replicas(
             environment.rng.random_below,
             lambda: data.follower.image.brokers,
             replica_manager.hosting.make_anew,
+            replica_manager.is_waited_for,
         ),
         fetching=FetcherSettings(
             config[options.REPLICA_FETCH_WAIT_MAX_MS],

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -18,7 +19,7 @@ from ottla.client.wire.errors import error_code
 from ottla.env.clock import Clock, Timer
 from ottla.env.tasks import begin_task
 from ottla.errors import ErrorCode, KafkaError, OttlaError
-from ottla.ids import INT32_MAX, NodeId, TopicId
+from ottla.ids import INT32_MAX, INT64_MAX, NodeId, TopicId, TopicPartition
 from ottla.log.contents.leader_epochs import EpochEnd
 from ottla.protocol.messages.fetch import (
     FetchPartition,
@@ -38,6 +39,9 @@ BACKOFF_SECONDS_MIN = 0.05
 """After the first failure of a partition, or of a connection; twice as long after each further."""
 NOT_SYNCED_SECONDS = 0.02
 """How soon it is looked again whether a partition can ask: what it wrote as leader is synced."""
+READ_SECONDS = 5.0
+"""For so long after a consumer has waited here the leader is asked to tell at once that the high
+watermark has moved: the next wait is near."""
 NAMED_MAX = 1_000
 """Partitions that one request names: the others follow with the next ones."""
 _QUIET = (
@@ -86,7 +90,7 @@ class Registered(Protocol):
 class _Member:
     """One partition that follows."""
 
-    __slots__ = ("asked", "following", "pause_seconds", "timer")
+    __slots__ = ("asked", "following", "pause_seconds", "read_at", "timer")
 
     def __init__(self, following: Following) -> None:
         self.following = following
@@ -96,6 +100,8 @@ class _Member:
         """Use: after its last failure; 0: all is well."""
         self.timer: Timer | None = None
         """Use: until then it asks for nothing."""
+        self.read_at = -READ_SECONDS
+        """Use: see READ_SECONDS; by the clock."""
 
 
 class Fetcher:
@@ -108,8 +114,11 @@ class Fetcher:
         leaders: AskLeader,
         settings: FetcherSettings,
         clock: Clock,
+        *,
+        is_waited_for: Callable[[TopicPartition], bool] = lambda _: False,
     ) -> None:
-        """Begin; on the running loop."""
+        """Begin; on the running loop. ``is_waited_for`` tells whether consumers wait here."""
+        self._is_waited_for = is_waited_for
         self._leader = leader
         self._me = me
         self._leaders = leaders
@@ -127,8 +136,10 @@ class Fetcher:
         self._pause_seconds = 0.0
         """Use: after the last failure of a request; 0: all is well."""
         self._is_stopped = False
-        self._rest: asyncio.Future[None] | asyncio.Task[FetchResponse] | None = None
-        """Use: a wait that ``stop`` ends: for an answer, or a time."""
+        self._is_asking = False
+        """Use: whether it waits for an answer; ``stop`` ends that wait, too."""
+        self._rest: asyncio.Future[None] | None = None
+        """Use: a wait for a time, or for something to do, that ``stop`` ends."""
         self._idle: asyncio.Future[None] | None = None
         """Use: the last wait for a time, or for something to do."""
         self._is_idle = False
@@ -164,6 +175,8 @@ class Fetcher:
             self._stop_timer(member)
         if self._rest is not None:
             self._rest.cancel()
+        elif self._is_asking:
+            self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     # The loop.
@@ -205,23 +218,19 @@ class Fetcher:
 
     async def _ask(self, request: FetchRequest) -> FetchResponse | None:
         """Return the answer; None: there is none, and the session begins anew."""
-        asking = begin_task(
-            _as_coroutine(self._leaders, self._leader, request), name="fetch", ended=_heard
-        )
-        self._rest = asking
+        self._is_asking = True
         try:
-            return await asking
+            return await self._leaders.fetch(self._leader, request)
         except asyncio.CancelledError:
             if not self._is_stopped:
                 raise
             return None
         except OttlaError as error:
             logger.info("no fetch from node %d: %s", self._leader, error)
-            self._rest = None
-            await self._failed()
-            return None
         finally:
-            self._rest = None
+            self._is_asking = False
+        await self._failed()
+        return None
 
     async def _refused(self, code: ErrorCode) -> None:
         """Begin a new session; at once, if it was the session that is not known any more."""
@@ -305,7 +314,15 @@ class Fetcher:
             last_fetched_epoch=asked.last_fetched_epoch,
             log_start_offset=following.partition.log.log_start_offset,
             partition_max_bytes=self._settings.partition_max_bytes,
+            high_watermark=self._told_at_once_above(member),
         )
+
+    def _told_at_once_above(self, member: _Member) -> int:
+        """Return the high watermark of a partition that consumers read here; else one above all."""
+        partition, now = member.following.partition, self._clock.monotonic()
+        if self._is_waited_for(partition.topic_partition):
+            member.read_at = now
+        return partition.high_watermark if now - member.read_at < READ_SECONDS else INT64_MAX
 
     def _not_yet(self, key: Key, member: _Member) -> None:
         """Look again soon at a partition that is not all synced, or held, or out of service."""
@@ -412,16 +429,6 @@ def _fetched(data: PartitionData, asked: Asked) -> Fetched:
         None if diverging is None else EpochEnd(diverging.epoch, diverging.end_offset),
         begins_at,
     )
-
-
-async def _as_coroutine(leaders: AskLeader, leader: NodeId, request: FetchRequest) -> FetchResponse:
-    return await leaders.fetch(leader, request)
-
-
-def _heard(task: asyncio.Task[FetchResponse]) -> None:
-    """Whoever began it awaits it."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _ended(task: asyncio.Task[None]) -> None:

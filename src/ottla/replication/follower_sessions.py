@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ottla.env.clock import Clock, Timer
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import INT32_MAX, NodeId, TopicId, TopicPartition
+from ottla.ids import INT32_MAX, INT64_MAX, NodeId, TopicId, TopicPartition
 from ottla.log.segment.cold_read import COLD_READ_BYTES_MAX, ColdRead, cold_read
 from ottla.pending import Pending
 from ottla.replication.follower import Asked
@@ -42,6 +42,8 @@ class FollowerSpec(NamedTuple):
     max_bytes: int
     log_start_offset: int = 0
     """Where the follower's own log starts."""
+    high_watermark: int = INT64_MAX
+    """What the follower knows, if consumers wait there for more (KIP-1166); else above all."""
 
 
 class Followed:
@@ -65,6 +67,9 @@ class News(NamedTuple):
 
     spec: FollowerSpec
     found: FollowerAnswer | KafkaError
+    is_quiet: bool = False
+    """Nothing but the high watermark has moved, and nobody waits for that: it goes along with an
+    answer, and is the reason of none. Until it is ``told`` the partition stays due."""
 
 
 class FollowerSession:
@@ -105,6 +110,14 @@ class FollowerSession:
         followed = self.partitions.get(where)
         if followed is not None and followed.spec.topic_id == topic_id:
             del self.partitions[where]
+
+    def told(self, news: News) -> None:
+        """Take note that the follower is told of ``news``, which is quiet."""
+        spec, found, _ = news
+        followed = self.partitions.get(spec.where)
+        if followed is not None and followed.spec is spec and isinstance(found, FollowerAnswer):
+            followed.told_high_watermark = found.high_watermark
+            self.due.pop(spec.where, None)
 
     def ask_again(self, now: float) -> None:
         """Let as many of the others be due as the time since the last request asks for."""
@@ -178,12 +191,18 @@ class FollowerSessions:
     # Reading.
 
     def read(
-        self, session: FollowerSession, max_bytes: int, cold: list[ColdRead] | None = None
+        self,
+        session: FollowerSession,
+        max_bytes: int,
+        cold: list[ColdRead] | None = None,
+        *,
+        is_heard: bool = False,
     ) -> Iterator[News | None]:
         """Look at each partition that is due; yield its news, or None: there is nothing to tell.
 
         What has no room in ``max_bytes`` stays due; so does, with ``cold``, what would wait for the
-        device, and is noted there. The first batch of all may exceed ``max_bytes``.
+        device, and is noted there. The first batch of all may exceed ``max_bytes``. ``is_heard``:
+        what the request says has been noted before, see ``answer_follower``.
         """
         left, with_data = max_bytes, 0
         for where in list(session.due):
@@ -199,7 +218,9 @@ class FollowerSessions:
                 has_room = False
             room_bytes = min(spec.max_bytes, left, COLD_READ_BYTES_MAX) if has_room else 0
             try:
-                found = self._look_at(session, spec, room_bytes, is_first=not with_data)
+                found = self._look_at(
+                    session, spec, room_bytes, is_first=not with_data, is_heard=is_heard
+                )
             except KafkaError as error:
                 del session.partitions[where]
                 yield News(spec, error.as_value())
@@ -213,15 +234,27 @@ class FollowerSessions:
                 found.region is not None
                 or found.diverging is not None
                 or found.begins_at is not None
-                or found.high_watermark != followed.told_high_watermark
+                or found.high_watermark > spec.high_watermark
                 or found.log_start_offset != followed.told_start_offset
             )
-            followed.told_high_watermark = found.high_watermark
-            followed.told_start_offset = found.log_start_offset
-            yield News(spec, found) if is_news else None
+            if is_news:
+                followed.told_high_watermark = found.high_watermark
+                followed.told_start_offset = found.log_start_offset
+                yield News(spec, found)
+            elif found.high_watermark != followed.told_high_watermark:
+                session.due[where] = None
+                yield News(spec, found, is_quiet=True)
+            else:
+                yield None
 
     def _look_at(
-        self, session: FollowerSession, spec: FollowerSpec, max_bytes: int, *, is_first: bool
+        self,
+        session: FollowerSession,
+        spec: FollowerSpec,
+        max_bytes: int,
+        *,
+        is_first: bool,
+        is_heard: bool,
     ) -> FollowerAnswer:
         partition = self._find(spec.where)
         if partition.topic_id != spec.topic_id:
@@ -234,6 +267,7 @@ class FollowerSessions:
                 spec.asked,
                 max_bytes=max_bytes,
                 is_first=is_first,
+                is_heard=is_heard,
             )
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{spec.where}: {error}") from error
@@ -311,10 +345,16 @@ class FollowerSessions:
                 self._let_go(session)
 
     def moved(self, where: TopicPartition) -> None:
-        """Take note that a high watermark moved: it is told with the next answer."""
+        """Take note that a high watermark moved: it is told with the next answer.
+
+        At once where consumers wait for it.
+        """
         for session in self._sessions.values():
-            if where in session.partitions:
+            followed = session.partitions.get(where)
+            if followed is not None:
                 session.due[where] = None
+                if followed.spec.high_watermark != INT64_MAX:
+                    self._wake(session)
 
     def start_moved(self, where: TopicPartition) -> None:
         """Take note that the log start offset moved, and somebody waits for followers to follow."""

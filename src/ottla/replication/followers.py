@@ -41,11 +41,13 @@ def answer_follower(
     *,
     max_bytes: int,
     is_first: bool = True,
+    is_heard: bool = False,
 ) -> FollowerAnswer:
     """Answer what ``node`` asks of a partition that this node leads. May block on a cold index.
 
     ``max_bytes`` 0: nothing is read, the fetch is only noted. ``is_first``: the first batch is
-    whole whatever its size; else it is left out when it is larger. Raises KafkaError: as
+    whole whatever its size; else it is left out when it is larger. ``is_heard``: this fetch has
+    been noted already, when it came, and has waited since. Raises KafkaError: as
     ``Partition.check_leader`` with the epoch asked for, and ``Partition.follower_fetched``;
     OFFSET_OUT_OF_RANGE above the end, and for an epoch of which nothing is known here.
     """
@@ -70,14 +72,15 @@ def answer_follower(
             return at._replace(diverging=EpochEnd(asked.leader_epoch, log.log_end_offset))
         why = f"{partition.topic_partition}: {offset} is above the end {log.log_end_offset}"
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
-    changes.follower_fetched(partition, node, offset, asked.broker_epoch)
-    at = at._replace(high_watermark=partition.high_watermark)
-    if offset == log.log_end_offset or not max_bytes or partition.is_held:
-        return at
-    result = log.read(
-        max(offset, log.log_start_offset),
-        max_bytes=max_bytes,
-        upper_offset=log.log_end_offset,
-        min_one_message=is_first,
-    )
-    return at if result.first_batch_incomplete else at._replace(region=result.region)
+    if not is_heard:
+        changes.follower_fetched(partition, node, offset, asked.broker_epoch)
+    region = None
+    if offset < log.log_end_offset and max_bytes and not partition.is_held:
+        result = log.read(
+            max(offset, log.log_start_offset),
+            max_bytes=max_bytes,
+            upper_offset=log.log_end_offset,
+            min_one_message=is_first,
+        )
+        region = None if result.first_batch_incomplete else result.region
+    return FollowerAnswer(partition.high_watermark, log.log_start_offset, region=region)

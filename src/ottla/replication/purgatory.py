@@ -116,6 +116,10 @@ class Purgatory(Generic[Operation]):
             if watch.is_busy:
                 self._forget(watch)
 
+    def is_watched(self, key: Hashable) -> bool:
+        """Tell whether an operation waits for ``key`` to change."""
+        return key in self._watchers
+
     def expire_all(self) -> None:
         """Expire every operation now; for a stop."""
         for tick in list(self._due):

@@ -226,6 +226,10 @@ class ReplicaManager:
         """See ``Fetches.warm``."""
         return self._fetches.warm(cold)
 
+    def is_waited_for(self, where: TopicPartition) -> bool:
+        """Tell whether consumers wait for records of a partition."""
+        return self._fetches.purgatory.is_watched(where)
+
     def _moved(self, topic_partition: TopicPartition) -> None:
         """Try the fetches that wait for this partition."""
         if self.replicas is not None:

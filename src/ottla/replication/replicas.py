@@ -55,6 +55,8 @@ class ReplicaPorts(NamedTuple):
     """Returns the nodes that are registered now."""
     make_anew: Callable[[Partition], None]
     """Lets a partition with an empty log take the place of one that follows."""
+    is_waited_for: Callable[[TopicPartition], bool] = lambda _: False
+    """Tells whether consumers wait for records of a partition."""
 
 
 class Replicas:
@@ -155,7 +157,12 @@ class Replicas:
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
             fetcher = self._fetchers[leader] = Fetcher(
-                leader, self._me, self._ports.leaders, self._fetching, self._ports.clock
+                leader,
+                self._me,
+                self._ports.leaders,
+                self._fetching,
+                self._ports.clock,
+                is_waited_for=self._ports.is_waited_for,
             )
         fetcher.add(following)
 

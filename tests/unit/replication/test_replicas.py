@@ -7,7 +7,7 @@ import pytest
 
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import LeaderEpoch, NodeId, TopicPartition
+from ottla.ids import INT64_MAX, LeaderEpoch, NodeId, TopicPartition
 from ottla.pending import Pending
 from ottla.replication.fetch import FetchLimits, FetchSpec, Isolation
 from ottla.replication.fetcher import FetcherSettings
@@ -51,9 +51,9 @@ class Leading:
         node.change(node.led(0, epoch=1, isr=(1, 2), old=partition.state))
         self.sessions = self.replicas.sessions
 
-    def spec(self, offset, *, epoch=1, last_epoch=1, max_bytes=1 << 20, start=0):
+    def spec(self, offset, *, epoch=1, last_epoch=1, max_bytes=1 << 20, start=0, known=INT64_MAX):
         asked = Asked(0, NodeId(-1), LeaderEpoch(epoch), REGISTERED, offset, last_epoch)
-        return FollowerSpec(WHERE, TOPIC_ID, asked, max_bytes, start)
+        return FollowerSpec(WHERE, TOPIC_ID, asked, max_bytes, start, known)
 
     def ask(self, session, *specs, max_bytes=1 << 20):
         for spec in specs:
@@ -100,6 +100,63 @@ def test_a_wait_ends_with_the_next_append_or_with_its_time(leading, words):
     assert not waiting.is_done
     leading.node.clock.advance(0.1)
     assert waiting.is_done
+
+
+def append_and_acknowledge(leading, words):
+    """Append one record; return the session, in which the follower has said that it has it."""
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    leading.ask(session, leading.spec(0, last_epoch=-1))
+    leading.node.append((0, words.batch(b"x")))
+    leading.node.executor.run_all()
+    leading.ask(leading.go_on(session))
+    return session
+
+
+def test_a_high_watermark_alone_makes_no_answer_and_goes_along_with_the_next(leading, words):
+    session = append_and_acknowledge(leading, words)
+    (told,) = leading.ask(leading.go_on(session), leading.spec(1))
+    assert (told.is_quiet, told.found.high_watermark) == (True, 1)
+    (again,) = leading.ask(session)
+    assert again.is_quiet, "it was not told yet"
+    leading.node.append((0, words.batch(b"y")))
+    (news,) = leading.ask(session)
+    assert (news.is_quiet, news.found.high_watermark) == (False, 1)
+    assert not leading.ask(session, leading.spec(1))[0].is_quiet, "named anew, it is read anew"
+
+
+def test_a_quiet_one_that_was_told_is_not_told_again(leading, words):
+    session = append_and_acknowledge(leading, words)
+    (told,) = leading.ask(leading.go_on(session), leading.spec(1))
+    session.told(told)
+    assert not session.due
+    assert not leading.ask(leading.go_on(session))
+    session.name(leading.spec(1))
+    session.told(told)
+    assert WHERE in session.due, "it was told of an older request"
+
+
+def test_a_moved_high_watermark_is_told_at_once_where_consumers_wait_for_it(leading, words):
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    leading.ask(session, leading.spec(0, last_epoch=-1))
+    leading.node.append((0, words.batch(b"x")))
+    assert not leading.ask(leading.go_on(session), leading.spec(1, known=0))
+    waiting = leading.sessions.wait(session, 0.5)
+    leading.node.executor.run_all()
+    leading.node.clock.advance(0)
+    assert waiting.is_done, "the leader has synced it, too"
+    (told,) = leading.ask(session)
+    assert (told.is_quiet, told.found.high_watermark) == (False, 1)
+
+
+def test_a_fetch_that_has_waited_is_not_noted_a_second_time(leading, words):
+    session = append_and_acknowledge(leading, words)
+    leading.ask(leading.go_on(session), leading.spec(1))
+    (_, before), *_ = leading.node.partition().view.remotes
+    leading.node.clock.advance(0.4)
+    leading.node.append((0, words.batch(b"y")))
+    assert [one for one in leading.sessions.read(session, 1 << 20, is_heard=True) if one]
+    (_, after), *_ = leading.node.partition().view.remotes
+    assert after == before, "it came then, and said what was true then"
 
 
 def test_what_has_no_room_is_told_with_the_next_answer(leading, words):

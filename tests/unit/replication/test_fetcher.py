@@ -1,0 +1,95 @@
+"""The fetches from one leader, as the leader hears them."""
+
+import asyncio
+
+import pytest
+
+from ottla.env.clock import ManualClock
+from ottla.ids import INT64_MAX, LeaderEpoch, NodeId
+from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.replication.fetcher import READ_SECONDS, Fetcher, FetcherSettings
+from ottla.replication.follower import Asked
+from tests.unit.replication.conftest import TOPIC_ID
+
+LEADER = NodeId(2)
+
+
+class Leader:
+    """Keeps requests, and answers them when the test says so."""
+
+    def __init__(self):
+        self.requests = asyncio.Queue()
+        self.answers = asyncio.Queue()
+
+    async def fetch(self, node, request):
+        assert node == LEADER
+        self.requests.put_nowait(request)
+        return await self.answers.get()
+
+    async def next_part(self):
+        """The partition that the next request names."""
+        (topic,) = (await self.requests.get()).topics
+        (part,) = topic.partitions
+        return part
+
+    def tell(self, high_watermark):
+        """Answer with a high watermark."""
+        data = PartitionData(partition_index=0, high_watermark=high_watermark, records=b"")
+        topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[data])
+        self.answers.put_nowait(FetchResponse(session_id=1, responses=[topic]))
+
+
+class Follows:
+    """A partition that follows, and takes whatever comes."""
+
+    def __init__(self, partition):
+        self.partition = partition
+
+    def next_request(self):
+        return Asked(1, LEADER, LeaderEpoch(0), 1, 0, -1)
+
+    async def take(self, asked, fetched):
+        self.partition.followed(fetched.high_watermark)
+
+
+class Me:
+    node_id, broker_epoch = NodeId(1), 1
+
+
+@pytest.fixture
+async def leader():
+    return Leader()
+
+
+@pytest.fixture
+async def following(make_node, leader):
+    """A fetcher of one partition; its ``readers`` are the partitions that consumers wait for."""
+    clock, readers = ManualClock(), set()
+    settings = FetcherSettings(500, 1, 1 << 20, 10 << 20, 1000)
+    fetcher = Fetcher(LEADER, Me, leader, settings, clock, is_waited_for=readers.__contains__)
+    follows = Follows(make_node(partitions=1).partition())
+    fetcher.add(follows)
+    yield fetcher, follows.partition, readers, clock
+    await fetcher.stop()
+
+
+@pytest.mark.timeout(60)
+async def test_it_says_what_it_knows_while_consumers_read_here(leader, following):
+    _, partition, readers, clock = following
+    assert (await leader.next_part()).high_watermark == INT64_MAX, "nobody reads here"
+    readers.add(partition.topic_partition)
+    leader.tell(0)
+    assert (await leader.next_part()).high_watermark == 0
+    readers.clear()
+    leader.tell(0)
+    assert (await leader.next_part()).high_watermark == 0, "the consumer will soon ask again"
+    clock.advance(READ_SECONDS)
+    leader.tell(0)
+    assert (await leader.next_part()).high_watermark == INT64_MAX
+
+
+@pytest.mark.timeout(60)
+async def test_a_stop_does_not_wait_for_an_answer(leader, following):
+    fetcher, *_ = following
+    await leader.next_part()
+    await fetcher.stop()
