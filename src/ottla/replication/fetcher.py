@@ -42,8 +42,12 @@ NOT_SYNCED_SECONDS = 0.02
 READ_SECONDS = 5.0
 """For so long after a consumer has waited here the leader is asked to tell at once that the high
 watermark has moved: the next wait is near."""
-NAMED_MAX = 1_000
-"""Partitions that one request names: the others follow with the next ones."""
+NAMED_MAX = 500
+"""Partitions that one request names: the others follow with the next ones. Each takes some 20
+microseconds of the loop's turn."""
+TAKEN_PER_TURN = 100
+"""Parts of an answer that are taken in one turn of the loop. Not fewer than there may be with
+records (``follower_sessions.WITH_DATA_MAX``): their syncs go side by side."""
 _QUIET = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -364,22 +368,31 @@ class Fetcher:
     # Answers.
 
     async def _take(self, response: FetchResponse) -> None:
-        """Take all parts side by side, so that their syncs are one wait."""
-        works = []
+        """Take all parts that have to wait side by side, so that their syncs are one wait."""
+        waiting: list[tuple[Key, PartitionData]] = []
+        count = 0
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
-                member = self._members.get(key)
-                if member is not None and member.asked is not None:
-                    works.append(self._take_part(key, member, member.asked, data))
-        if len(works) == 1:
-            await works[0]
-        elif works:
-            await asyncio.gather(*works)
+                if data.records or data.diverging_epoch or data.error_code:
+                    waiting.append((key, data))
+                    continue
+                await self._take_part(key, data)
+                count += 1
+                if not count % TAKEN_PER_TURN:
+                    await asyncio.sleep(0)
+        for first in range(0, len(waiting), TAKEN_PER_TURN):
+            some = waiting[first : first + TAKEN_PER_TURN]
+            if len(some) == 1:
+                await self._take_part(*some[0])
+            else:
+                await asyncio.gather(*(self._take_part(key, data) for key, data in some))
 
-    async def _take_part(
-        self, key: Key, member: _Member, asked: Asked, data: PartitionData
-    ) -> None:
+    async def _take_part(self, key: Key, data: PartitionData) -> None:
+        member = self._members.get(key)
+        asked = None if member is None else member.asked
+        if member is None or asked is None:
+            return
         where = member.following.partition.topic_partition
         try:
             await member.following.take(asked, _fetched(data, asked))

@@ -1,13 +1,14 @@
 """The fetches from one leader, as the leader hears them."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from ottla.env.clock import ManualClock
-from ottla.ids import INT64_MAX, LeaderEpoch, NodeId
+from ottla.ids import INT64_MAX, LeaderEpoch, NodeId, TopicPartition
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from ottla.replication.fetcher import READ_SECONDS, Fetcher, FetcherSettings
+from ottla.replication.fetcher import READ_SECONDS, TAKEN_PER_TURN, Fetcher, FetcherSettings
 from ottla.replication.follower import Asked
 from tests.unit.replication.conftest import TOPIC_ID
 
@@ -92,4 +93,33 @@ async def test_it_says_what_it_knows_while_consumers_read_here(leader, following
 async def test_a_stop_does_not_wait_for_an_answer(leader, following):
     fetcher, *_ = following
     await leader.next_part()
+    await fetcher.stop()
+
+
+@pytest.mark.timeout(60)
+async def test_an_answer_about_very_many_partitions_is_taken_in_several_turns(leader):
+    taken, turns = [], []
+
+    class Counted(Follows):
+        async def take(self, asked, fetched):
+            taken.append(len(turns))
+
+    settings = FetcherSettings(500, 1, 1 << 20, 10 << 20, 1000)
+    fetcher = Fetcher(LEADER, Me, leader, settings, ManualClock())
+    count = 3 * TAKEN_PER_TURN
+    for number in range(count):
+        where = TopicPartition("t", number)
+        log = SimpleNamespace(log_start_offset=0)
+        fetcher.add(Counted(SimpleNamespace(topic_id=TOPIC_ID, topic_partition=where, log=log)))
+    (topic,) = (await leader.requests.get()).topics
+    parts = [
+        PartitionData(partition_index=part.partition, high_watermark=0, records=b"")
+        for part in topic.partitions
+    ]
+    topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=parts)
+    leader.answers.put_nowait(FetchResponse(session_id=1, responses=[topic]))
+    while len(taken) < count:
+        turns.append(None)
+        await asyncio.sleep(0)
+    assert max(map(taken.count, taken)) == TAKEN_PER_TURN
     await fetcher.stop()
