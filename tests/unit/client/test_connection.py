@@ -5,10 +5,11 @@ import pytest
 from ottla.client.asyncio.connection import Connection
 from ottla.client.blocking.cluster import BlockingConnection
 from ottla.client.wire.errors import ConnectionFailed, NoAnswer
-from ottla.client.wire.exchange import Exchange, FrameReader
+from ottla.client.wire.exchange import AHEAD_BYTES, BUFFER_BYTES, Exchange, FrameReader
 from ottla.client.wire.settings import Address
 from ottla.client.wire.view import metadata_request
 from ottla.env.real_net import AsyncioNet
+from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.fields import Versions
@@ -116,21 +117,56 @@ async def test_garbage_ends_the_connection_with_a_word(broker, address, settings
         await due
 
 
+def feed(reader, data):
+    """Receive ``data``; return the frames that it completes."""
+    frames = []
+    while data:
+        room = reader.writable()
+        assert len(room)
+        piece, data = data[: len(room)], data[len(room) :]
+        room[: len(piece)] = piece
+        frames += reader.received(len(piece))
+    return frames
+
+
+def framed(*bodies):
+    return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+
+
 def test_frames_are_found_however_the_stream_is_cut():
     bodies = [b"abcd", b"x" * 300, b"12345"]
-    stream = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+    stream = framed(*bodies)
     for step in (1, 2, 3, 7, 100, len(stream)):
         reader = FrameReader()
         frames = []
         for position in range(0, len(stream), step):
-            frames += [bytes(each) for each in reader.feed(stream[position : position + step])]
+            frames += feed(reader, stream[position : position + step])
         assert frames == bodies, step
+
+
+def test_frames_around_the_size_of_the_buffer_are_whole_and_keep_their_bytes():
+    sizes = [BUFFER_BYTES + more for more in (-9, -4, -3, -1, 0, 1, 200_000)] + [5, AHEAD_BYTES * 3]
+    bodies = [SeededRng(size).random_bytes(size) for size in (*sizes, *sizes)]
+    stream = framed(*bodies)
+    for step in (999, 60_000, 1 << 20, len(stream)):
+        reader = FrameReader(1 << 30)
+        frames = []
+        for position in range(0, len(stream), step):
+            frames += feed(reader, stream[position : position + step])
+        assert [len(frame) for frame in frames] == [len(body) for body in bodies], step
+        assert frames == bodies, step
+
+
+def test_who_only_says_that_much_is_coming_is_not_believed():
+    reader = FrameReader(1 << 30)
+    feed(reader, (1 << 29).to_bytes(4, "big") + bytes(100))
+    assert len(reader.writable()) < AHEAD_BYTES
 
 
 @pytest.mark.parametrize("size", [-1, 0, 3, 2**31 - 1])
 def test_an_impossible_size_is_refused_before_its_bytes_come(size):
     with pytest.raises(MalformedMessage):
-        FrameReader(max_bytes=1000).feed(size.to_bytes(4, "big", signed=True))
+        feed(FrameReader(max_bytes=1000), size.to_bytes(4, "big", signed=True))
 
 
 def test_an_answer_out_of_turn_is_refused():

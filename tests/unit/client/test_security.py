@@ -93,5 +93,7 @@ def test_files_that_are_none_are_named(tmp_path):
 
 
 def test_the_answer_of_a_tls_port_is_no_answer_of_352_megabytes():
+    reader = FrameReader()
+    reader.writable()[:7] = bytes.fromhex("15030300020246")
     with pytest.raises(MalformedMessage, match=r"security\.protocol"):
-        FrameReader().feed(bytes.fromhex("15030300020246"))
+        reader.received(7)

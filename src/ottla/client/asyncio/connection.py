@@ -27,7 +27,7 @@ from ottla.protocol.schema import Message
 Answer = TypeVar("Answer", bound=Message)
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """An open connection. ``open`` makes one; a closed one stays closed."""
 
     def __init__(self, address: Address, settings: ClientSettings) -> None:
@@ -166,10 +166,14 @@ class Connection(asyncio.Protocol):
         if self.is_closed:  # It was given up meanwhile.
             self._transport.abort()
 
-    def data_received(self, data: bytes) -> None:
-        """Answer the futures in order. The loop calls this, and the four below."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where to receive. The loop calls this, and the five below."""
+        return self._frames.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Answer the futures in order."""
         try:
-            for frame in self._frames.feed(data):
+            for frame in self._frames.received(nbytes):
                 message = self.exchange.answer(frame)
                 self._is_served = self._has_versions
                 future = self._waiting.popleft()

@@ -26,6 +26,11 @@ FIRST_RECEIVE_MAX_BYTES = 1 << 20
 RECEIVE_MAX_BYTES = 1 << 30
 """A larger answer ends the connection. (A Fetch may exceed its own limits by one batch.)"""
 
+BUFFER_BYTES = 64 * 1024
+"""Smaller frames are copied out of one buffer."""
+AHEAD_BYTES = 4 << 20
+"""So much memory a frame gets before more of it than that has come."""
+
 API_VERSIONS = ApiVersionsRequest.API_KEY
 _SIZE = Struct(">i")
 _TLS_ALERT = 0x1503
@@ -160,39 +165,67 @@ class Exchange:
 
 
 class FrameReader:
-    """Cuts a received stream into frames; holds what is not complete yet."""
+    """Cuts what is received into frames; the transport writes it where the reader says.
+
+    A large frame is received into memory of its own, which is handed out without a copy.
+    """
 
     def __init__(self, max_bytes: int = FIRST_RECEIVE_MAX_BYTES) -> None:
         self.max_bytes = max_bytes
         """Of one frame; a larger one is refused."""
-        self._parts: list[bytes] = []
-        self._have = 0
+        self._shared = self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self._have_bytes = 0
+        """Of the buffer, received. Invariant: there is room for more."""
+        self._needed_bytes = 0
+        """With its size, of the one frame that has the buffer for itself. 0: it is the shared."""
 
-    def feed(self, data: bytes) -> list[memoryview]:
-        """Return the frames, without size, that ``data`` completes. Raises MalformedMessage."""
-        self._parts.append(data)
-        self._have += len(data)
-        if self._have < _SIZE.size or self._have < self._needed():
-            return []
-        stream = memoryview(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
+    def writable(self) -> memoryview:
+        """Return where to receive next; it is not empty."""
+        return self._buffer[self._have_bytes :]
+
+    def received(self, count: int) -> list[memoryview]:
+        """Return the frames, without size, that ``count`` more bytes complete.
+
+        Raises MalformedMessage.
+        """
+        self._have_bytes += count
+        if self._needed_bytes:
+            return self._received_of_one()
+        buffer, have_bytes = self._buffer, self._have_bytes
         frames: list[memoryview] = []
-        position = 0
-        while len(stream) - position >= _SIZE.size:
-            end = position + _SIZE.size + frame_size(stream, position, self.max_bytes)
-            if end > len(stream):
+        position, needed_bytes = 0, 0
+        while have_bytes - position >= _SIZE.size:
+            needed_bytes = _SIZE.size + frame_size(buffer, position, self.max_bytes)
+            if needed_bytes > have_bytes - position:
                 break
-            frames.append(stream[position + _SIZE.size : end])
-            position = end
-        rest = bytes(stream[position:])
-        self._parts = [rest] if rest else []
-        self._have = len(rest)
+            end = position + needed_bytes
+            frames.append(memoryview(bytes(buffer[position + _SIZE.size : end])))
+            position, needed_bytes = end, 0
+        rest = buffer[position:have_bytes]
+        self._have_bytes = len(rest)
+        if needed_bytes > len(buffer):
+            self._needed_bytes = needed_bytes
+            self._move(rest)
+        elif position:
+            buffer[: len(rest)] = rest
         return frames
 
-    def _needed(self) -> int:
-        """Return the size of the first frame with its prefix; at least 4 bytes are there."""
-        if len(self._parts[0]) < _SIZE.size:
-            self._parts = [b"".join(self._parts)]
-        return _SIZE.size + frame_size(self._parts[0], 0, self.max_bytes)
+    def _received_of_one(self) -> list[memoryview]:
+        """Return the frame that has the buffer for itself if it is complete; else make room."""
+        buffer, needed_bytes = self._buffer, self._needed_bytes
+        if self._have_bytes == needed_bytes:
+            self._buffer = self._shared
+            self._have_bytes = self._needed_bytes = 0
+            return [buffer[_SIZE.size :].toreadonly()]
+        if self._have_bytes == len(buffer):
+            self._move(buffer)
+        return []
+
+    def _move(self, begun: memoryview) -> None:
+        """Make a larger buffer for a frame. A peer that only says that much is coming gets less."""
+        size_bytes = min(self._needed_bytes, max(AHEAD_BYTES, 2 * len(begun)))
+        self._buffer = memoryview(bytearray(size_bytes))
+        self._buffer[: len(begun)] = begun
 
 
 def frame_size(data: bytes | bytearray | memoryview, position: int, max_bytes: int) -> int:
