@@ -2,8 +2,8 @@
 
 Each task runs its commands against both and says what must come; what may differ (ids, ports,
 directories, times of a broker's clock) is left out by name. The numbers are those of the review
-that listed the tasks. Two have no test here: 40, who is connected and talks most, which no request
-of Kafka's protocol tells; and 42, pipelines, which have Spark's tests (``test_pipeline.py``).
+that listed the tasks. 42, pipelines, is in ``test_pipeline.py``, for Spark's sake. 40 has no test:
+who is connected and talks most, which no request of Kafka's protocol tells.
 """
 
 import json

@@ -10,6 +10,7 @@ pytest.importorskip("grpc", reason="extra 'pipelines' is not installed")
 
 from ottla.cli.main import command_line
 from ottla.spark.pipelines.project import TEMPLATES, make
+from tests.commands import run_command
 from tests.output_schemas import check
 from tools.ottla_peer import OttlaPeer
 
@@ -242,6 +243,32 @@ def test_the_cluster_is_asked_before_spark_tries(ottla, broker, tmp_path):
     assert code == 1
     assert "transformations/orders.py:" in err
     assert "no topic orders-of-nobody" in err
+
+
+def test_task_42_a_template_makes_the_same_table_of_both_brokers(
+    spark, ottla, broker, kafka_server, tmp_path
+):
+    """The last row of ``test_cli_tasks``. Both share a session: each has names of its own."""
+
+    def made(kind, bootstrap):
+        root, mine = tmp_path / kind, f"visits_{kind}"
+        assert ottla("pipeline", "init", root, "-t", "topic-to-table", "-b", bootstrap)[0] == 0
+        for file in (root / "transformations").iterdir():
+            file.write_text(file.read_text().replace("visits", mine))
+        lines = (root / "sample" / "visits.jsonl").read_text()
+        assert run_command(bootstrap, "topic", "create", mine, "-p", "3")[0] == 0
+        assert run_command(bootstrap, "produce", mine, "-q", text=lines)[0] == 0
+        code, _, err = ottla("pipeline", "run", root)
+        assert code == 0, err
+        return sorted((str(day), *rest) for day, *rest in table(spark, f"{mine}_per_day").collect())
+
+    ours, theirs = made("ottla", broker.bootstrap), made("kafka", kafka_server.bootstrap)
+    assert ours == theirs
+    assert ours == [
+        ("2026-11-20", "/", 1, 1),
+        ("2026-11-21", "/", 2, 1),
+        ("2026-11-21", "/docs", 1, 1),
+    ]
 
 
 TEXTS = """
