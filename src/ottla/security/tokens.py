@@ -35,6 +35,9 @@ _OF_CURVE = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 _SECONDS_MAX = 1e18
 """No claim may name a later time; Kafka takes this one."""
 _ENDS_MS_MAX = 1 << 60
+_BLANKS = "".join(map(chr, range(ord(" ") + 1)))
+"""What Java's ``trim`` takes off, and nothing else: with a no-break space more it is another user,
+whom the issuer may give to somebody else."""
 _PARTS = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
 
 
@@ -93,7 +96,7 @@ def read_key_set(text: bytes) -> KeySet:
     Keys of other kinds, for encryption, or too short are left out.
     """
     try:
-        document = json.loads(text)
+        document = _parsed(text)
     except (ValueError, RecursionError):
         raise KeysUnusable("expected JSON") from None
     listed = document.get("keys") if isinstance(document, dict) else None
@@ -206,11 +209,10 @@ class Judge:
             raise TokenRefused(f"the token is not of the issuer {rules.issuer}")
         if rules.audiences and not _texts(claims.get("aud")) & set(rules.audiences):
             raise TokenRefused(f"the token is not for the audience {', '.join(rules.audiences)}")
-        scope = claims.get(rules.scope_claim)
-        if isinstance(scope, str) and not scope.strip():
-            raise TokenRefused(f"the token's claim {rules.scope_claim} is empty")
+        if not _are_scopes(claims.get(rules.scope_claim)):
+            raise TokenRefused(f"the token's claim {rules.scope_claim} is no list of scopes")
         name = claims.get(rules.subject_claim)
-        name = name.strip() if isinstance(name, str) else ""
+        name = name.strip(_BLANKS) if isinstance(name, str) else ""
         if not name or len(name) > NAME_LENGTH_MAX or not _is_text(name):
             raise TokenRefused(f"the token's claim {rules.subject_claim} names no user")
         return BearerToken(name, min(int(expires * 1000), _ENDS_MS_MAX))
@@ -223,9 +225,29 @@ def _json(part: str) -> Mapping[str, object]:
         raise TokenRefused("the token's header is not base64url") from None
 
 
+def _parsed(text: bytes) -> object:
+    """Return what JSON says, which says it once, in UTF-8. Raises ValueError, RecursionError.
+
+    Python's would also take other encodings, NaN, and of equal names the last: two who read the
+    same token should not read two things.
+    """
+    return json.loads(text.decode(), object_pairs_hook=_unique, parse_constant=_no_number)
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
+def _no_number(name: str) -> object:
+    raise ValueError(f"{name} is no number")
+
+
 def _loaded(text: bytes) -> Mapping[str, object]:
     try:
-        found = json.loads(text)
+        found = _parsed(text)
     except (ValueError, RecursionError):
         raise TokenRefused("a part of the token is no JSON") from None
     if not isinstance(found, dict):
@@ -239,9 +261,20 @@ def _is_text(name: str) -> bool:
 
 
 def _texts(value: object) -> set[str]:
-    """Return the texts of a claim that has one or a list of them."""
+    """Return the texts of a claim that has one or a list of them; none if there is more in it."""
     values = value if isinstance(value, list) else [value]
-    return {each for each in values if isinstance(each, str)}
+    texts = {each for each in values if isinstance(each, str)}
+    return texts if all(isinstance(each, str) for each in values) else set()
+
+
+def _are_scopes(value: object) -> bool:
+    """Whether a claim is a text, a list of different ones, or something that nobody reads."""
+    if isinstance(value, str):
+        return bool(value.strip(_BLANKS))
+    if not isinstance(value, list):
+        return True
+    texts = [each.strip(_BLANKS) for each in value if isinstance(each, str)]
+    return all(texts) and len(set(texts)) == len(value)
 
 
 @overload
@@ -257,6 +290,6 @@ def _time(claims: Mapping[str, object], name: str, *, is_needed: bool) -> float 
         return None
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         raise TokenRefused(f"the token's claim {name} is no time")
-    if abs(found) > _SECONDS_MAX or not isfinite(found):
+    if abs(found) > _SECONDS_MAX or not isfinite(found) or (found < 0 and is_needed):
         raise TokenRefused(f"the token's claim {name} is no time")
     return float(found)

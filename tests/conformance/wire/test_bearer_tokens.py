@@ -7,8 +7,10 @@ import os
 import time
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.hashes import SHA256
 
-from tests.bearer_tokens import AUDIENCE, ISSUER, Issuer, opening
+from tests.bearer_tokens import AUDIENCE, ISSUER, Issuer, base64url, make_key, opening
 from tests.logging_in import MODULES, hang_up, may_ask, shake_hands, token
 from tools.wire_client import Closed
 
@@ -146,6 +148,11 @@ NOW = int(time.time())
         {"headers": {"kid": "unknown"}},
         {"kid": "somebody else", "headers": {"kid": "first"}},
         {"headers": {"crit": ["x"], "x": 1}},
+        {"iat": -5},
+        {"aud": [1, AUDIENCE]},
+        {"scope": ["a", ""]},
+        {"scope": ["a", "a"]},
+        {"more": float("nan")},
     ],
 )
 def test_a_token_that_is_not_good_is_answered_then_refused(wire, issuer, changes):
@@ -200,6 +207,22 @@ def test_another_authorization_id_is_refused(wire, issuer):
         "Authentication failed: Client requested an authorization id (bob) that is different from "
         "the token's principal name (alice)"
     )
+
+
+def test_another_blank_is_another_user(wire, issuer):
+    """Java's trim takes off what is in ASCII, and nothing else."""
+    text = opening(issuer.token(sub="\u00a0alice"), header="n,a=alice,")
+    refused = log_in(wire, text, "OAUTHBEARER")
+    assert refused["error_code"] == 58
+    assert refused["error_message"].endswith("principal name (\u00a0alice)")
+
+
+def test_a_header_that_says_two_things_is_not_good(wire, issuer):
+    begun = issuer.by(b'{"alg":"RS256","kid":"first","kid":"first"}', issuer.claims(), b"")
+    signed = begun.rpartition(".")[0]
+    signature = make_key("first", "RSA").sign(signed.encode(), PKCS1v15(), SHA256())
+    text = opening(f"{signed}.{base64url(signature)}")
+    assert log_in(wire, text, "OAUTHBEARER")["auth_bytes"].decode() == INVALID
 
 
 # Sessions that end.

@@ -131,8 +131,9 @@ def test_what_is_no_signed_token_is_refused(judge, token):
         ({"exp": None}, "claim exp is no time"),
         ({"exp": "soon"}, "claim exp is no time"),
         ({"exp": True}, "claim exp is no time"),
-        ({"exp": float("nan")}, "claim exp is no time"),
-        ({"exp": float("inf")}, "claim exp is no time"),
+        ({"exp": float("nan")}, "no JSON"),
+        ({"exp": float("inf")}, "no JSON"),
+        ({"exp": 1e30}, "claim exp is no time"),
         ({"exp": 10**400}, "claim exp is no time"),
         ({"iat": None}, "claim iat is no time"),
         ({"iat": [NOW]}, "claim iat is no time"),
@@ -147,7 +148,14 @@ def test_what_is_no_signed_token_is_refused(judge, token):
         ({"sub": " "}, "claim sub names no user"),
         ({"sub": "x" * 256}, "claim sub names no user"),
         ({"sub": "a\ud800"}, "claim sub names no user"),
-        ({"scope": " "}, "claim scope is empty"),
+        ({"scope": " "}, "claim scope is no list of scopes"),
+        ({"scope": ["read", ""]}, "claim scope is no list of scopes"),
+        ({"scope": ["read", 1]}, "claim scope is no list of scopes"),
+        ({"scope": ["read", "read"]}, "claim scope is no list of scopes"),
+        ({"iat": -5}, "claim iat is no time"),
+        ({"aud": [1, AUDIENCE]}, "not for the audience"),
+        ({"more": float("nan")}, "no JSON"),
+        ({"more": float("-inf")}, "no JSON"),
     ],
 )
 def test_a_claim_that_is_missing_or_wrong_is_named(issuer, judge, changes, why):
@@ -173,6 +181,36 @@ def test_clocks_may_differ_and_claims_have_forms(issuer, judge, changes, expires
 
 def test_the_latest_end_is_bounded(issuer, judge):
     assert judge(issuer.token(now=NOW, exp=10**18)).expires_ms == 1 << 60
+
+
+@pytest.mark.parametrize("blank", ["\u00a0", "\u2003", "\u3000", "\x85"])
+def test_another_blank_is_another_user(issuer, judge, blank):
+    """Who is called so at the issuer must not be alice here."""
+    assert judge(issuer.token(now=NOW, sub=f"{blank}alice")).name == f"{blank}alice"
+    assert judge(issuer.token(now=NOW, sub="\0\x1f alice\t\r\n")).name == "alice"
+
+
+@pytest.mark.parametrize(
+    ("header", "change"),
+    [
+        (b'{"alg":"none","alg":"RS256","kid":"first"}', lambda claims: claims),
+        (b'{"alg":"RS256","kid":"other","kid":"first"}', lambda claims: claims),
+        (None, lambda claims: claims[:-1] + b',"sub":"bob"}'),
+        (None, lambda claims: claims[:-1] + b',"more":{"a":1,"a":2}}'),
+        (None, lambda claims: b"\xef\xbb\xbf" + claims),
+        (None, lambda claims: claims.decode().encode("utf-16")),
+        (None, lambda claims: claims[:-1] + b',"more":"\xff"}'),
+    ],
+)
+def test_what_two_could_read_as_two_things_is_refused(issuer, judge, header, change):
+    from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    claims = change(json.dumps(issuer.claims(now=NOW)).encode())
+    signed = ".".join(map(base64url, (header or b'{"alg":"RS256","kid":"first"}', claims)))
+    signature = make_key("first", "RSA").sign(signed.encode(), PKCS1v15(), SHA256())
+    with pytest.raises(TokenRefused, match="no JSON"):
+        judge(f"{signed}.{base64url(signature)}")
 
 
 def test_nested_claims_end_in_a_refusal(issuer, judge):
@@ -222,6 +260,7 @@ def test_ids_that_are_not_known_are_told_and_others_not():
         ('{"keys": [{"kty": ["RSA"]}, {"kty": "EC", "crv": ["P-256"]}]}', "of 2 keys none"),
         ('{"keys": [{"kty": "EC", "crv": {}, "use": "sig"}]}', "of 1 keys none"),
         (json.dumps({"keys": [{}] * 101}), "at most 100 keys"),
+        ('{"keys": [], "keys": [{}]}', "expected JSON"),
     ],
 )
 def test_what_is_no_key_set_is_refused(text, why):
