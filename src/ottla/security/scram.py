@@ -1,6 +1,6 @@
 """SCRAM, the broker's half: a client proves its password without sending it.
 
-    client  n,[a=USER],n=USER,r=NONCE[,EXTENSION]
+    client  n,[a=USER],n=USER,r=NONCE[,NAME=VALUE]...
     server  r=NONCE+MORE,s=SALT,i=ITERATIONS
     client  c=BASE64 OF THE FIRST TWO FIELDS,r=NONCE+MORE,p=PROOF
     server  v=SIGNATURE
@@ -26,9 +26,9 @@ TOKEN_BYTES_MAX = 4_096
 """The longest token that is looked at: names have at most 255 characters, nonces about 50."""
 
 _FIRST = re.compile(
-    rb"(?P<header>n,(?:a=(?P<authorization_id>[^,\x00]*))?,)"
-    rb"(?P<bare>n=(?P<name>[^,\x00]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,(?P<more>.*))?)",
-    re.DOTALL,
+    rb"(?P<header>n,(?:a=(?P<authorization_id>[^,\x00]+))?,)"
+    rb"(?P<bare>n=(?P<name>[^,\x00]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)"
+    rb"(?P<more>(?:,[A-Za-z]+=[\x01-\x2b\x2d-\x7f]+)*))",
 )
 _FINAL = re.compile(
     rb"(?P<without_proof>c=(?P<binding>[A-Za-z0-9/+=]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)"
@@ -97,7 +97,7 @@ class Scram:
                 "from username",
                 name,
             )
-        if b"tokenauth=true" in (first["more"] or b"").lower().split(b","):
+        if b"tokenauth=true" in first["more"].lower().split(b","):
             raise self._wrong()  # Delegation tokens are off; this is no password of that name.
         credential = self._find(name)
         self._header, self._nonce = first["header"], first["nonce"] + self._more

@@ -171,6 +171,13 @@ def test_scram_tells_nobody_which_users_there_are(again, target_kind):
         {"header": "p=tls-unique,,"},
         {"header": ""},
         {"more": ",tokenauth=true"},
+        {"more": ",tokenauth="},
+        {"more": ","},
+        {"more": ",x"},
+        {"more": ",1=2"},
+        {"more": ",x=\0"},
+        {"more": ",x=é"},
+        {"header": "n,a=,"},
     ],
 )
 def test_scram_refuses_what_it_does_not_offer(wire, first):

@@ -106,11 +106,17 @@ def test_no_proof_fits_a_made_up_credential():
         b"n,,n=" + b"x" * 256 + b",r=abc",
         b"n,,n=bob,r=" + b"x" * 5000,
         b"c=biws,r=abc,p=YWJj",
+        b"n,a=,n=bob,r=abc",
+        *(b"n,,n=bob,r=abc," + more for more in (b"", b"x", b"1=2", b"x=", b"x=\0", b"x=\xc3\xa9")),
     ],
 )
 def test_a_first_message_that_is_none_is_refused(first):
     with pytest.raises(AuthenticationRefused, match="invalid credentials"):
         exchange(known(("bob", "secret"))).step(first)
+
+
+def test_extensions_of_a_first_message_are_passed_over():
+    assert exchange(known(("bob", "secret"))).step(b"n,,n=bob,r=abc,x=a=b,yy=2")
 
 
 @pytest.mark.parametrize(
