@@ -51,7 +51,7 @@ def make(directory, name, *how, authority="ca", subject=None, names=NAMES):
     """Make the certificate of ``name`` in ``directory``, signed by ``authority``."""
     (directory / "names").write_text(names)
     files = ("-keyout", f"{name}.key", "-out", f"{name}.csr")
-    openssl("req", *KEY, "-subj", subject or SUBJECT.format(name), *files, cwd=directory)
+    openssl("req", *KEY, "-utf8", "-subj", subject or SUBJECT.format(name), *files, cwd=directory)
     signing = ("-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial")
     openssl(
         *("x509", "-req", "-in", f"{name}.csr", *signing, "-extfile", "names"),

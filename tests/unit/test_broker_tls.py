@@ -10,7 +10,7 @@ from ottla.broker import Broker
 from ottla.config.files import broker_config
 from ottla.env.server_tls import ServerTlsUnusable
 from ottla.handlers.router import Router
-from tests.certificates import certificates
+from tests.certificates import certificates, make
 
 
 def broker(**options):
@@ -71,6 +71,47 @@ async def test_the_certificate_says_who_a_client_is(monkeypatch, name, rules, pr
         await node.stop()
     assert seen == ([] if principal is None else [(principal, "SSL")])
     assert (answered > 0) == (principal is not None)
+
+
+HOSTILE = {
+    "many names": ("/CN=a" * 600, None),
+    "several names": ("/CN=root/CN=ann", "User:CN=ann,CN=root"),
+    "several at once": ("/CN=root+OU=b+O=c", "User:O=c+OU=b+CN=root"),
+    "escapes": (r"/CN=a,CN\=root\/\+\"#;<>", r"User:CN=a\,CN\=root/\+\"\#\;\<\>"),
+    "a line's end": ("/CN=a\nUser:root", "User:CN=a\nUser:root"),
+    "the other way": ("/CN=\u202eroot", "User:CN=\u202eroot"),
+    "blanks": ("/CN= root ", "User:CN=\\ root\\ "),
+    "wide letters": ("/CN=\uff52oot", "User:CN=\uff52oot"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+async def test_a_hostile_name_is_itself_or_nobodys(monkeypatch, caplog, tmp_path, what):
+    """Of a certificate that the authority has signed without a look at it."""
+    subject, principal = HOSTILE[what]
+    for file in ("ca.pem", "ca.key"):
+        (tmp_path / file).write_bytes((certificates() / file).read_bytes())
+    make(tmp_path, "hostile", subject=subject)
+    seen = []
+    dispatch = Router.dispatch
+
+    def watched(self, frame, client, keep):
+        seen.append(str(client.principal))
+        return dispatch(self, frame, client=client, keep=keep)
+
+    monkeypatch.setattr(Router, "dispatch", watched)
+    node = broker()
+    address = (await node.start()).doors.address
+    try:
+        context = trusting()
+        context.load_cert_chain(tmp_path / "hostile.pem")
+        answered = await ask_versions(address, context)
+        assert await ask_versions(address, trusting("client")), "others come in"
+    finally:
+        await node.stop()
+    assert seen[:-1] == ([] if principal is None else [principal])
+    assert (answered > 0) == (principal is not None)
+    assert [one for one in caplog.records if one.levelname in ("ERROR", "CRITICAL")] == []
 
 
 async def test_a_certificate_that_cannot_be_used_keeps_the_node_from_starting():

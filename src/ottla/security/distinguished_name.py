@@ -11,8 +11,11 @@ checked before. Source: RFC 5280, RFC 2253; texts that Java prints for the same 
 
 from typing import NamedTuple
 
-NAME_BYTES_MAX = 64 * 1024
-"""A larger subject is refused."""
+NAME_BYTES_MAX = 16 * 1024
+"""A larger subject is refused: its text would be longer than ``mapping_rules`` takes."""
+IDENTIFIER_BYTES_MAX = 256
+"""The longest identifier of an attribute's type; those that there are have some twenty. One number
+of 2,500 bytes is more than Python prints, and one of 60,000 took the broker half a second."""
 _SEQUENCE, _SET, _OID, _VERSION = 0x30, 0x31, 0x06, 0xA0
 _KEYWORDS = {
     "2.5.4.3": "CN",
@@ -108,16 +111,20 @@ def _attribute(content: bytes) -> str:
 
 
 def _identifier(content: bytes) -> str:
-    """Return the numbers of an object identifier, with dots between."""
+    """Return the numbers of an object identifier, with dots between. Raises NameUnreadable."""
+    if not 0 < len(content) <= IDENTIFIER_BYTES_MAX:
+        raise NameUnreadable(f"an object identifier of {len(content)} bytes")
     numbers: list[int] = []
     number = 0
     for byte in content:
+        if byte == 0x80 and number == 0:
+            raise NameUnreadable("a number of an object identifier that begins with nothing")
         number = number << 7 | byte & 0x7F
         if byte < 0x80:
             numbers.append(number)
             number = 0
-    if not numbers:
-        raise NameUnreadable("an empty object identifier")
+    if content[-1] >= 0x80:
+        raise NameUnreadable("an object identifier that ends early")
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, (first, numbers[0] - first * 40, *numbers[1:])))
 

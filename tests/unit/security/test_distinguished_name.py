@@ -50,3 +50,35 @@ def test_a_subject_that_is_too_large_is_refused():
     body = bytes(NAME_BYTES_MAX)
     with pytest.raises(NameUnreadable, match="a subject of"):
         name_text(b"\x30\x83" + len(body).to_bytes(3, "big") + body)
+
+
+def element(tag, content):
+    return bytes((tag, 0x82)) + len(content).to_bytes(2, "big") + content
+
+
+def of_type(identifier):
+    """Return a name of one attribute of this type, with an empty text."""
+    attribute = element(0x30, element(0x06, identifier) + element(0x0C, b""))
+    return element(0x30, element(0x31, attribute))
+
+
+def test_a_type_is_a_number_of_any_size_that_there_is():
+    uuid = (1 << 128) - 1
+    content = b"\x69\x83" + b"\xff" * 17 + b"\x7f"
+    assert name_text(of_type(content)) == f"2.25.{uuid}=#0c820000"
+
+
+@pytest.mark.parametrize(
+    "identifier",
+    [
+        b"",
+        b"\x55\x04\x83",
+        b"\x55\x04\x80\x03",
+        b"\xff" * 256 + b"\x7f",
+        b"\xff" * 16_000 + b"\x7f",
+    ],
+)
+def test_a_type_that_is_no_number_or_a_huge_one_is_refused(identifier):
+    """A huge one took half a second, and ended in an error that nobody expected."""
+    with pytest.raises(NameUnreadable):
+        name_text(of_type(identifier))
