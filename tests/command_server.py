@@ -111,6 +111,12 @@ class CommandServer:
         assert "Traceback" not in said.err, said.err
         return said
 
+    def has_ended(self, running):
+        """Return whether a command is at its end; ``finish`` says how."""
+        while line := self._next_line(time.monotonic()):
+            self._ended[line["ended"]] = line["code"]
+        return running.pid in self._ended
+
     def _next_line(self, deadline=None):
         """Return what the warm process says next; None: nothing, up to the deadline."""
         while b"\n" not in self._rest:
