@@ -355,12 +355,14 @@ def test_a_timeout_beyond_the_brokers_is_lowered_or_refused(
         deliver(given, name, marker(topic, 1), Outgoing(stage()))
 
 
-def test_the_timeout_grows_with_the_size():
+def test_the_timeout_grows_with_the_size_and_the_number_of_batches():
     decide = transaction.timeout_ms_for
-    assert decide(0, None, 0) == 60_000
-    assert decide(1 << 30, None, 0) == 60_000 + (1 << 18)
-    assert decide(1 << 40, None, 0) == decide(0, None, 1) == 900_000
-    assert decide(1 << 40, 5, 2) == 5
+    assert decide(0, 0, None, 0) == 60_000
+    assert decide(1 << 30, 0, None, 0) == 60_000 + (1 << 18)
+    assert decide(0, 20_000, None, 0) == 260_000
+    assert decide(1 << 40, 0, None, 0) == decide(0, 0, None, 1) == 900_000
+    assert decide(0, 1_000_000, None, 0) == 900_000
+    assert decide(1 << 40, 9, 5, 2) == 5
 
 
 @contextlib.contextmanager
@@ -411,6 +413,7 @@ def test_many_output_partitions_are_joined_and_written_in_bounded_memory(
         # The batches that are filling may have half of kafka.buffer.memory.
         assert peak[0] < 18 << 20
     outgoing = Outgoing(staged)
+    assert 2_000 <= outgoing.batch_count < 2_010
     assert outgoing.partitions == {TopicPartition(topic_name, number) for number in range(1_000)}
     asked = []
     with pytest.MonkeyPatch.context() as patch:

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from ottla.ids import TopicPartition
 from ottla.spark.writing.messages import Staged
+from ottla.spark.writing.staged_files import batch_count_max
 
 
 class Outgoing:
@@ -24,6 +25,11 @@ class Outgoing:
         """The size of all batches, as they go over the wire, or a little more."""
         held = sum(len(batch) for _, batch in self._held)
         return held + sum(file.size_bytes for file in self.files)
+
+    @property
+    def batch_count(self) -> int:
+        """How many batches there are, or a few more. Looks into no file."""
+        return len(self._held) + sum(batch_count_max(file) for file in self.files)
 
     @property
     def is_empty(self) -> bool:

@@ -153,6 +153,11 @@ def check_size(file: StagedFile, size_bytes: int) -> None:
         raise StagingError(f"{_describe(file)} has {size_bytes} bytes, not {file.size_bytes}")
 
 
+def batch_count_max(file: StagedFile) -> int:
+    """Return how many batches a file has, or a few more: topics have names in the index, too."""
+    return (file.size_bytes - file.index_position) // ENTRY.size
+
+
 class Index:
     """The batches of a file, in their order."""
 
