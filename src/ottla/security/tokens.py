@@ -29,6 +29,9 @@ HEADER_LENGTH_MAX = 8 * 1024
 KEY_ID_LENGTH_MAX = 256
 KEYS_MAX = 100
 """How many keys of a set are kept."""
+VALUES_MAX = 20_000
+"""How many values, or so, are read of a key set; one key has some ten. 300,000 in a megabyte would
+take the loop 0.1 s."""
 RSA_BITS = range(2048, 8192 + 1)
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _OF_CURVE = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
@@ -95,6 +98,8 @@ def read_key_set(text: bytes) -> KeySet:
 
     Keys of other kinds, for encryption, or too short are left out.
     """
+    if sum(map(text.count, (b"{", b"[", b":", b","))) > VALUES_MAX:
+        raise KeysUnusable(f"more than {VALUES_MAX} values")
     try:
         document = _parsed(text)
     except (ValueError, RecursionError):
