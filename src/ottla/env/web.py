@@ -87,6 +87,8 @@ def _ask(
     import http.client  # noqa: PLC0415 - see above
     import socket  # noqa: PLC0415 - see above
 
+    from ottla.env.bounded_answer import BoundedAnswer  # noqa: PLC0415 - see above
+
     method, body, headers = said
     is_secure = parts.scheme == "https"
     host, port = parts.hostname or "", parts.port or (443 if is_secure else 80)
@@ -104,6 +106,7 @@ def _ask(
             held[0] = connected = shaking
             shaking.do_handshake()
         connection = http.client.HTTPConnection(host, port, timeout=seconds)
+        connection.response_class = BoundedAnswer
         connection.sock = connected
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         host_named = parts.netloc.rpartition("@")[2]

@@ -92,6 +92,23 @@ def test_what_is_no_good_answer_is_named(said, why):
         server.ask()
 
 
+HEAD = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        HEAD + (b"x: " + b"y" * 60_000 + b"\r\n") * 2,
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 3000,
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 30_000,
+    ],
+)
+def test_lines_without_an_end_are_not_read(said):
+    """A hundred headers of 64 KiB kept 80 MiB of the broker's memory."""
+    with Server(said) as server, pytest.raises(WebFailed, match="LinesTooLong"):
+        server.ask(bytes_max=1 << 20)
+
+
 @pytest.mark.parametrize(
     "pieces",
     [
