@@ -50,9 +50,13 @@ class SparkCluster:
     Connect server, which stays, leaves the other half to what is submitted.
     """
 
-    def __init__(self, directory: Path, *, workers: int = 2) -> None:
-        """``directory`` gets logs and the workers' files. Nothing is started yet."""
+    def __init__(self, directory: Path, *, workers: int = 2, hosts: int = 1) -> None:
+        """``directory`` gets logs and the workers' files. Nothing is started yet.
+
+        With two ``hosts`` (Linux) the workers say in turn that they are 127.0.0.1 and 127.0.0.2.
+        """
         self.directory = directory
+        self._hosts = hosts
         self.master = ""
         """``spark://127.0.0.1:port``, once it is started."""
         self._workers = workers
@@ -81,13 +85,14 @@ class SparkCluster:
         self._processes.clear()
 
     def _start(self) -> None:
-        ports = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        log = self.run_class(MASTER, *ports, name="master")
+        ports = ("--port", "0", "--webui-port", "0")
+        log = self.run_class(MASTER, "--host", "127.0.0.1", *ports, name="master")
         self.master = self.wait_for(log, r"(spark://127\.0\.0\.1:\d+)").group(1)
         for number in range(self._workers):
             place = self.directory / f"worker-{number}"
             size = ("--cores", "2", "--memory", "1g", "--work-dir", str(place))
-            log = self.run_class(WORKER, *ports, *size, self.master, name=f"worker-{number}")
+            host = ("--host", f"127.0.0.{number % self._hosts + 1}")
+            log = self.run_class(WORKER, *host, *ports, *size, self.master, name=f"worker-{number}")
             self.wait_for(log, r"Successfully registered with master")
 
     def connect_server(self, *confs: str, environment: Mapping[str, str] | None = None) -> str:
