@@ -33,11 +33,16 @@ def free_ports(count):
 
 
 class Etcd:
-    """An etcd of one member, in ``directory``."""
+    """An etcd of one member, in ``directory``; with a ``certificate`` (key and file) by TLS."""
 
-    def __init__(self, directory, *options):
+    def __init__(self, directory, *options, certificate=None):
         self._directory = directory
         self._options = options
+        self._scheme = "http"
+        if certificate is not None:
+            key, file = certificate
+            self._scheme = "https"
+            self._options += (f"--cert-file={file}", f"--key-file={key}")
         self._ports = None
         self._process = None
 
@@ -46,19 +51,21 @@ class Etcd:
         return f"127.0.0.1:{self._ports[0]}"
 
     def address(self, name):
-        return f"etcd://{self.endpoint}/{name}"
+        scheme = "etcd" if self._scheme == "http" else "etcds"
+        return f"{scheme}://{self.endpoint}/{name}"
 
     def start(self):
         """Start it, at the ports that it had before if there were any."""
         for _ in range(5):  # Somebody may take a free port before etcd does.
-            ports = self._ports or free_ports(2)
+            ports = self._ports or free_ports(3)
             if self._try(ports):
                 self._ports = ports
                 return self
         raise AssertionError(f"etcd does not start: {self._log.read_text()[-2000:]}")
 
     def _try(self, ports):
-        client, peer = (f"http://127.0.0.1:{port}" for port in ports)
+        client = f"{self._scheme}://127.0.0.1:{ports[0]}"
+        peer, health = (f"http://127.0.0.1:{port}" for port in ports[1:])
         self._directory.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -70,6 +77,7 @@ class Etcd:
                     f"--listen-peer-urls={peer}",
                     f"--initial-advertise-peer-urls={peer}",
                     f"--initial-cluster=default={peer}",
+                    f"--listen-metrics-urls={health}",
                     "--heartbeat-interval=50",
                     "--election-timeout=500",
                     "--logger=zap",
@@ -83,7 +91,7 @@ class Etcd:
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 return False
-            if self._is_healthy(ports[0]):
+            if self._is_healthy(ports[2]):
                 return True
             time.sleep(0.01)
         self.kill()

@@ -19,6 +19,7 @@ import grpc.aio
 
 from ottla.env.tasks import begin_task
 from ottla.metadata.etcd import wire
+from ottla.metadata.etcd.tls_trouble import trouble_of
 from ottla.metadata.store import MetadataError, Unavailable
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
@@ -190,6 +191,7 @@ class Members:
 
     async def _find(self) -> tuple[int, Any]:
         """Return the first member that can be asked. Raises NotSent, Refused."""
+        troubles: dict[str, None] = {}
         for _ in self._endpoints:
             if self._is_closed:
                 break
@@ -197,8 +199,11 @@ class Members:
             channel = self._channel(index)
             if await _is_ready(channel) and await self._is_logged_in(index, channel):
                 return index, channel
+            if self._is_tls and (trouble := await _tls_trouble(channel)):
+                troubles[f"{self._endpoints[index]}: {trouble}"] = None
             self._next_after(index)
-        raise NotSent(f"no etcd answers at {', '.join(self._endpoints)}")
+        why = f" by TLS ({'; '.join(troubles)})" if troubles else ""
+        raise NotSent(f"no etcd answers at {', '.join(self._endpoints)}{why}")
 
     def _searched(self, search: asyncio.Task[tuple[int, Any]]) -> None:
         self._search = None
@@ -315,6 +320,17 @@ async def _is_ready(channel: Any) -> bool:  # noqa: ANN401 - grpcio has no types
     except (TimeoutError, grpc.aio.UsageError):
         return False
     return True
+
+
+async def _tls_trouble(channel: Any) -> str:  # noqa: ANN401 - grpcio has no types
+    """Return why a channel that is not ready has no TLS connection; "": it has one by now."""
+    try:
+        await channel.unary_unary(_path("Range"))(b"", timeout=CONNECT_SECONDS)
+    except grpc.RpcError as error:
+        return trouble_of(error.details() or repr(error))
+    except _FAULTS as error:
+        return repr(error)
+    return ""
 
 
 def _path(method: str) -> str:
