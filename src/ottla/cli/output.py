@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Self
+from typing import Self, TextIO
 
 from ottla.cli.terminal import width
 
@@ -137,10 +137,7 @@ class RowWriter:
     def line(self, text: str, *, indent: str | None = None) -> None:
         """Print a line of text. ``indent``: of further lines, where no word is to be cut."""
         clear_progress()
-        text = printable(text)
-        if indent is not None and sys.stdout.isatty():
-            text = wrapped(text, indent)
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(_for_terminal(printable(text), sys.stdout, indent) + "\n")
 
     def write(self, row: Row, columns: Sequence[str]) -> None:
         """Print a row; ``columns`` as in ``write_rows``."""
@@ -263,10 +260,7 @@ def bold(text: str) -> str:
 def answer(text: str) -> None:
     """Print a line that is the answer, on standard output: whatever names are in it."""
     clear_progress()
-    text = printable(text, keep="\n")
-    if sys.stdout.isatty():
-        text = wrapped(text)
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(_for_terminal(printable(text, keep="\n"), sys.stdout, "  ") + "\n")
 
 
 def note(text: str, *, indent: str | None = "  ") -> None:
@@ -275,10 +269,12 @@ def note(text: str, *, indent: str | None = "  ") -> None:
     ``indent``: of the further lines that this takes. None: it is for copying, and stays a line.
     """
     clear_progress()
-    text = printable(text, keep="\n")
-    if indent is not None and sys.stderr.isatty():
-        text = wrapped(text, indent)
-    print(text, file=sys.stderr)
+    print(_for_terminal(printable(text, keep="\n"), sys.stderr, indent), file=sys.stderr)
+
+
+def _for_terminal(text: str, stream: TextIO, indent: str | None) -> str:
+    """Return ``text`` as ``stream`` shows it; ``indent`` as in ``note``."""
+    return wrapped(text, indent) if indent is not None and stream.isatty() else text
 
 
 def wrapped(text: str, indent: str = "  ") -> str:

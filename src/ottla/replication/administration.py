@@ -23,9 +23,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
-from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataError, MetadataStore
+from ottla.metadata.store import Guard, GuardFailed, MetadataError, MetadataStore
 from ottla.metadata.values import (
-    NO_LEADER,
     BrokerState,
     PartitionState,
     UnreadableValue,
@@ -40,7 +39,7 @@ from ottla.replication.elections import (
     elect_unclean,
     grant_anew,
 )
-from ottla.replication.judged import commit_of
+from ottla.replication.judged import commit_of, leaders_registration
 
 AT_ONCE = 40
 """Partitions in one commit: each has a guard, and so may its leader; etcd takes 128 guards."""
@@ -262,11 +261,8 @@ class ReplicaAdministration:
         is_led_on = after.leader_epoch == state.leader_epoch and len(state.replicas) > 1
         if is_led_on and leader is not None and leader.epoch > entry.mod_rev:
             after = grant_anew(after)  # The controller would not see any more that it has to.
-        nodes = []
-        if after.leader != NO_LEADER:
-            epoch = ABSENT if leader is None else leader.epoch
-            nodes.append(Guard(self._keys.live_broker(after.leader), create_rev=epoch))
-        return _Change(Guard(key, mod_rev=entry.mod_rev), tuple(nodes), after)
+        nodes = leaders_registration(self._keys, after, None if leader is None else leader.epoch)
+        return _Change(Guard(key, mod_rev=entry.mod_rev), nodes, after)
 
     def _known(self, where: TopicPartition) -> TopicId:
         topic = self._image.topic(where.topic)

@@ -28,10 +28,10 @@ from ottla.env.tasks import begin_task
 from ottla.ids import NodeId, TopicId
 from ottla.metadata.image import ImageFollower, MetadataDelta, MetadataImage
 from ottla.metadata.keys import Keys
-from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataError, MetadataStore
+from ottla.metadata.store import Guard, GuardFailed, MetadataError, MetadataStore
 from ottla.metadata.values import NO_LEADER, PartitionState
 from ottla.replication.elections import elect, elect_unclean, elect_unmade, fence, grant_anew
-from ottla.replication.judged import commit_of
+from ottla.replication.judged import commit_of, leaders_registration
 
 logger = logging.getLogger(__name__)
 
@@ -235,11 +235,8 @@ class Elector:
         )
         if after is state:
             return None
-        nodes = []
-        if after.leader != NO_LEADER:
-            epoch = live.get(after.leader, ABSENT)
-            nodes.append(Guard(self._keys.live_broker(after.leader), create_rev=epoch))
-        return _Change(Guard(key, mod_rev=entry.mod_rev), tuple(nodes), after, topic_id, number)
+        nodes = leaders_registration(self._keys, after, live.get(after.leader))
+        return _Change(Guard(key, mod_rev=entry.mod_rev), nodes, after, topic_id, number)
 
     async def _write(self, changes: list[_Change]) -> None:
         """Commit them together; if a guard fails, one by one. What failed is looked at again."""

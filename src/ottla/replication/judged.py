@@ -10,8 +10,9 @@ design 3.3.
 from collections.abc import Sequence
 from typing import Protocol
 
-from ottla.metadata.store import Guard, Put
-from ottla.metadata.values import PartitionState, encode_partition
+from ottla.metadata.keys import Keys
+from ottla.metadata.store import ABSENT, Guard, Put
+from ottla.metadata.values import NO_LEADER, PartitionState, encode_partition
 
 
 class Judged(Protocol):
@@ -28,6 +29,16 @@ class Judged(Protocol):
     @property
     def state(self) -> PartitionState:
         """What is to be committed."""
+
+
+def leaders_registration(keys: Keys, state: PartitionState, epoch: int | None) -> tuple[Guard, ...]:
+    """Return the guard of the registration of the leader in ``state``; none if nobody leads.
+
+    ``epoch``: the registration that the change was judged by; None: the leader had none.
+    """
+    if state.leader == NO_LEADER:
+        return ()
+    return (Guard(keys.live_broker(state.leader), create_rev=ABSENT if epoch is None else epoch),)
 
 
 def commit_of(changes: Sequence[Judged], *further: Guard) -> tuple[list[Guard], list[Put]]:

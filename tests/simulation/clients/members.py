@@ -34,12 +34,7 @@ from ottla.protocol.messages.leave_group import (
     LeaveGroupResponse,
     MemberIdentity,
 )
-from ottla.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from ottla.protocol.messages.offset_commit import OffsetCommitResponse
 from ottla.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
@@ -47,7 +42,14 @@ from ottla.protocol.messages.sync_group import (
 )
 from tests.campaigns.administering.history import Call, Commit, Verdict
 from tests.simulation.clients.base import COMES_BACK, NOT_THE_COORDINATOR, Client
-from tests.simulation.clients.readers import EARLIEST, GROUP, fetch_request, list_offset, read_of
+from tests.simulation.clients.readers import (
+    EARLIEST,
+    GROUP,
+    commit_request,
+    fetch_request,
+    list_offset,
+    read_of,
+)
 
 SESSION_SECONDS = 10.0
 ANEW = {22, 25, 27, 69, 82, 110, 113}
@@ -221,15 +223,7 @@ class Member(Client):
             commit.call.answer(Verdict.FAIL)
 
     async def _ask_to_commit(self, place, offset, member_id, epoch):
-        one = OffsetCommitRequestPartition(
-            partition_index=place[1], committed_offset=offset, committed_metadata=""
-        )
-        request = OffsetCommitRequest(
-            group_id=self.group,
-            generation_id_or_member_epoch=epoch,
-            member_id=member_id,
-            topics=[OffsetCommitRequestTopic(topic_id=place[0].bytes, partitions=[one])],
-        )
+        request = commit_request(self.group, place, offset, member_id=member_id, epoch=epoch)
         answer = await self.call(request, OffsetCommitResponse)
         return answer.topics[0].partitions[0].error_code
 

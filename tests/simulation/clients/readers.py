@@ -34,6 +34,20 @@ NOTHING_COMMITTED = -1
 GROUP_ID_NOT_FOUND = 69
 
 
+def commit_request(group, place, offset, *, member_id="", epoch=-1):
+    """Return the request to commit one offset; ``place``: a topic's id and a partition."""
+    topic_id, partition = place
+    one = OffsetCommitRequestPartition(
+        partition_index=partition, committed_offset=offset, committed_metadata=""
+    )
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=epoch,
+        member_id=member_id,
+        topics=[OffsetCommitRequestTopic(topic_id=topic_id.bytes, partitions=[one])],
+    )
+
+
 async def list_offset(client, topic, partition, timestamp, isolation=0):
     """Return a code and an offset."""
     one = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
@@ -202,14 +216,7 @@ class Reader(Client):
         offset = self._positions.get(place, 0)
         commit = Commit(offset, Call())
         self.history.commits[self._group, topic_id, partition].append(commit)
-        one = OffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_metadata=""
-        )
-        request = OffsetCommitRequest(
-            group_id=self._group,
-            member_id="",
-            topics=[OffsetCommitRequestTopic(topic_id=topic_id.bytes, partitions=[one])],
-        )
+        request = commit_request(self._group, place, offset)
         answer = await self.call(request, OffsetCommitResponse)
         code = answer.topics[0].partitions[0].error_code
         self.world.coverage.answered("OffsetCommit", code)

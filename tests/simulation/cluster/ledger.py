@@ -86,9 +86,8 @@ class Place:
         )
 
     def is_superseded(self, record, offset):
-        """Tell whether compaction may take a record; ``offset`` -1: nobody knows where it was."""
-        newest = self.newest.get(key_of(*record), -1)
-        return self.is_compacted and newest > offset
+        """Tell whether a later record has the key of this one; ``offset`` -1: it is not known."""
+        return self.newest.get(key_of(*record), -1) > offset
 
 
 class Ledger:

@@ -18,12 +18,7 @@ from ottla.protocol.messages.leave_group import (
     LeaveGroupResponse,
     MemberIdentity,
 )
-from ottla.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from ottla.protocol.messages.offset_commit import OffsetCommitResponse
 from ottla.protocol.messages.sync_group import SyncGroupResponse
 from tests.simulation.clients.members import (
     ANEW,
@@ -35,6 +30,7 @@ from tests.simulation.clients.members import (
     places_of,
     sync_request,
 )
+from tests.simulation.clients.readers import commit_request
 from tests.simulation.cluster.clients import COMES_BACK, GROUP
 from tests.simulation.cluster.reading import Committer
 
@@ -114,14 +110,12 @@ class Owner(Committer):
         promised, asked = self.ledger.commits.get(key, (-1, -1))
         offset = asked + 1
         self.ledger.commits[key] = promised, offset
-        one = OffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_metadata=""
-        )
-        request = OffsetCommitRequest(
-            group_id=self.group,
-            generation_id_or_member_epoch=self.epoch,
+        request = commit_request(
+            self.group,
+            (topic_id, partition),
+            offset,
             member_id=self.member_id,
-            topics=[OffsetCommitRequestTopic(topic_id=topic_id.bytes, partitions=[one])],
+            epoch=self.epoch,
         )
         answer = await self.ask(number, request, OffsetCommitResponse)
         code = answer.topics[0].partitions[0].error_code

@@ -3,12 +3,7 @@
 import uuid
 
 from ottla.protocol.messages.fetch import FetchResponse
-from ottla.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from ottla.protocol.messages.offset_commit import OffsetCommitResponse
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -16,7 +11,7 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from tests.campaigns.administering.records import committed
-from tests.simulation.clients.readers import fetch_request, read_of
+from tests.simulation.clients.readers import commit_request, fetch_request, read_of
 from tests.simulation.cluster.clients import COMES_BACK, GROUP, Client
 
 LATEST, EARLIEST = -1, -2
@@ -114,14 +109,7 @@ class Committer(Client):
             return
         self._offset += 1
         self.ledger.commits[self.name, key] = promised, self._offset
-        one = OffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=self._offset, committed_metadata=""
-        )
-        request = OffsetCommitRequest(
-            group_id=self.name,
-            member_id="",
-            topics=[OffsetCommitRequestTopic(topic_id=topic.topic_id.bytes, partitions=[one])],
-        )
+        request = commit_request(self.name, (topic.topic_id, partition), self._offset)
         answer = await self.ask(number, request, OffsetCommitResponse)
         code = answer.topics[0].partitions[0].error_code
         self.ledger.counts[f"OffsetCommit {code}"] += 1

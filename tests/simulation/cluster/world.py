@@ -61,7 +61,7 @@ ROUND_SECONDS = 60.0
 """The mean of the time in which clients work and faults come."""
 QUIET_SECONDS_MAX = 240.0
 REPLICAS = 3
-COMPACTED = 1
+COMPACTED_NUMBER = 1
 """The number of the topic that is compacted, in worlds that have one."""
 EPOCH_MS = 1_700_000_000_000
 
@@ -259,7 +259,7 @@ class ClusterWorld:
         for number in range(3):
             replication_factor = 1 if number == 2 else REPLICAS
             options = self.mix.topic_options
-            if number == COMPACTED:
+            if number == COMPACTED_NUMBER:
                 options = {**options, **self.mix.compacted_options}
             await self._make_topic(f"topic-{number}", replication_factor, options)
 
