@@ -2,6 +2,7 @@
 
     python tests/campaigns/staged_batches.py [--rounds 3] [--target ottla|kafka|both] [--cluster]
         [--way writeStream|foreachBatch|threads|connect|all] [--victim driver|process]
+        [--stages staging,staged,sent,ending,answered,noted]
 
 The query copies a topic with ``delivery=exactly-once`` and messages that may hold next to nothing,
 so each task stages a file. It writes by ``writeStream``; by ``write_batch`` in ``foreachBatch``;
@@ -319,8 +320,8 @@ class Drivers:
             each.close()
 
 
-def run_round(bootstrap, directory, report, name, drivers):
-    """Copy a topic, killed at each stage."""
+def run_round(bootstrap, directory, report, name, drivers, stages):
+    """Copy a topic, killed at each of these stages."""
     from tools.wire_client import WireClient
 
     source, sink = (f"{kind}-{uuid.uuid4().hex[:8]}" for kind in ("rows", "copies"))
@@ -331,7 +332,7 @@ def run_round(bootstrap, directory, report, name, drivers):
     fill(bootstrap, source, rows)
     written = 0
     checkpoint = directory / f"checkpoint-{uuid.uuid4().hex[:8]}"
-    for stage in (*STAGES, ""):
+    for stage in (*stages, ""):
         begun = time.monotonic()
         error = drivers.run(
             name.split()[0],
@@ -443,6 +444,13 @@ def read(bootstrap, topic, isolation):
     return values
 
 
+def stages_of(text):
+    """Read the value of ``--stages``."""
+    if unknown := sorted(set(text.split(",")) - set(STAGES)):
+        raise argparse.ArgumentTypeError(f"unknown stages: {', '.join(unknown)}")
+    return tuple(text.split(","))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=1)
@@ -450,6 +458,7 @@ def main():
     parser.add_argument("--way", choices=[*WAYS, "all"], default="writeStream")
     parser.add_argument("--cluster", action="store_true", help="a master and two workers")
     parser.add_argument("--victim", choices=["driver", "process"], default="driver")
+    parser.add_argument("--stages", type=stages_of, default=STAGES, help="default: each")
     parser.add_argument("--drive", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.drive:
@@ -484,7 +493,8 @@ def main():
         drivers = Drivers(master, options.victim, Path(work))
         stack.callback(drivers.close)
         for way, _, target in itertools.product(ways, range(options.rounds), targets):
-            run_round(bootstraps[target], Path(work), report, f"{way} at {target}", drivers)
+            name = f"{way} at {target}"
+            run_round(bootstraps[target], Path(work), report, name, drivers, options.stages)
             print(json.dumps(report), file=sys.stderr)
     print(json.dumps(report))
     return 1 if report["problems"] else 0
