@@ -133,6 +133,15 @@ class TransactionsModel:
                         is_ended = since is None or one[3] < since
                         if one[2] == sequences and not (transactional and is_ended):
                             return one[3]
+                    remembered = {
+                        number
+                        for one in current[-5:]
+                        for number in one[2]
+                        if since is None or one[3] < since
+                    }
+                    # All before them are of the past, too. The model's sequences do not wrap.
+                    if transactional and remembered and sequence <= max(remembered):
+                        return ErrorCode.UNKNOWN_PRODUCER_ID
                     return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             if self.open_since(producer_id) is not None and not transactional:
                 return ErrorCode.INVALID_TXN_STATE

@@ -197,16 +197,47 @@ def test_a_duplicate_is_answered_whatever_its_bits(partition):
 def test_sequences_of_an_ended_transaction_are_not_acknowledged_for_other_records(
     partition, aborts
 ):
-    """librdkafka gives them to the next transaction when it aborted with batches on their way."""
+    """librdkafka gives them to the next transaction when it aborted with batches on their way.
+
+    Of OUT_OF_ORDER_SEQUENCE_NUMBER it would die.
+    """
     transactional = {"attributes": 0x10}
     partition.append(5, 0, 0, 3, **transactional)
     assert partition.append(5, 0, 0, 3, **transactional) == (0, True)
     partition.complete(marker(5, 0), aborts=aborts)
-    refused = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    refused = ErrorCode.UNKNOWN_PRODUCER_ID
     assert partition.refusal(5, 0, 0, 3, **transactional) is refused
     partition.append(5, 0, 3, **transactional)
     assert partition.refusal(5, 0, 0, 3, **transactional) is refused
     assert partition.append(5, 0, 3, **transactional) == (4, True)
+
+
+def test_sequences_of_an_ended_transaction_are_known_whatever_the_next_batch_holds(partition):
+    transactional = {"attributes": 0x10}
+    for sequence in range(0, 80, 10):
+        partition.append(5, 0, sequence, 10, **transactional)
+    partition.complete(marker(5, 0))
+    for sequence, count in ((70, 1), (75, 2), (79, 7), (0, 10), (3, 100)):
+        refused = partition.refusal(5, 0, sequence, count, **transactional)
+        assert refused is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert partition.refusal(5, 0, 81, **transactional) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert partition.refusal(5, 0, 75) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    partition.append(5, 0, 80, 10, **transactional)
+    assert partition.refusal(5, 0, 75, **transactional) is ErrorCode.UNKNOWN_PRODUCER_ID
+    for sequence in (81, 85, 91):
+        refused = partition.refusal(5, 0, sequence, **transactional)
+        assert refused is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_sequences_of_an_ended_transaction_are_known_where_they_wrap(partition):
+    transactional = {"attributes": 0x10}
+    partition.append(5, 0, LAST_SEQUENCE - 1, 4, **transactional)
+    partition.complete(marker(5, 0))
+    for sequence in (LAST_SEQUENCE - 1, LAST_SEQUENCE, 0, 1):
+        refused = partition.refusal(5, 0, sequence, **transactional)
+        assert refused is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert partition.refusal(5, 0, 3, **transactional) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert partition.append(5, 0, 2, **transactional) == (5, False)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ import pytest
 from ottla.env.clock import ManualClock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
+from ottla.log.append import own
 from ottla.metadata.values import PartitionState
+from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.replication.standing import PREPARED_SECONDS, RECENT_SECONDS, Standing
 
 TTL_SECONDS = 9.0
@@ -144,4 +146,26 @@ def test_a_gap_in_a_sequence_is_not_told_in_doubt(node, words):
         partition.may_take = lambda _, sure=is_sure: sure
         with pytest.raises(KafkaError) as refused:
             partition.append(memoryview(words.batch(**beyond)), acks=-1)
+        assert refused.value.code is code
+
+
+def test_a_sequence_of_the_past_is_not_told_of_in_doubt(node, words):
+    """The next leader may have more of the producer's batches, and the end of its epoch."""
+    partition = node.partition()
+    one = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    partition.append(memoryview(words.batch(**one)), acks=-1)
+    marker = build_end_transaction_marker(
+        EndTransactionMarker(ControlType.ABORT, 0),
+        producer_id=7,
+        producer_epoch=0,
+        timestamp_ms=1_700_000_000_000,
+    )
+    partition.append(own(memoryview(marker)), acks=-1)
+    for is_sure, code in (
+        (True, ErrorCode.UNKNOWN_PRODUCER_ID),
+        (False, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ):
+        partition.may_take = lambda _, sure=is_sure: sure
+        with pytest.raises(KafkaError) as refused:
+            partition.append(memoryview(words.batch(**one)), acks=-1)
         assert refused.value.code is code

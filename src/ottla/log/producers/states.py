@@ -12,14 +12,15 @@ broker's answers:
     the same epoch, not the next sequence      OUT_OF_ORDER_SEQUENCE_NUMBER
     a producer that is not remembered          any sequence: its batches may be long gone (KIP-360)
     outside of its open transaction            INVALID_TXN_STATE
-    the same as one of an ended transaction    OUT_OF_ORDER_SEQUENCE_NUMBER
+    a sequence of an ended transaction         UNKNOWN_PRODUCER_ID
     a marker of an older epoch                 INVALID_PRODUCER_EPOCH; in transaction version 2 of
                                                the same one, too, when it would end a transaction
     a marker of an older coordinator           TRANSACTION_COORDINATOR_FENCED
 
-A batch like one of an ended transaction is a duplicate for Kafka. Nobody sends again what such a
-transaction holds; but a client that aborts with batches on their way may give their sequences to
-the next ones (librdkafka 2.16 does), which would be acknowledged and lost (ADR 21).
+A batch like one of an ended transaction is a duplicate for Kafka, and one that only begins with
+such a sequence is out of order. Nobody sends again what such a transaction holds; but a client that
+aborts with batches on their way may give their sequences to the next ones (librdkafka 2.16 does),
+which would be acknowledged and lost, or end the client (ADR 51).
 
 Unlike Kafka, too, a producer is forgotten by the time this broker last heard of it, not by its
 records' timestamps: who writes old timestamps is protected as well.
@@ -168,7 +169,8 @@ class ProducerStates:
         """Decide on a producer's batch: None to append it, or the batch that it repeats.
 
         ``header`` has a producer id and is no marker. Changes nothing that counts. Raises
-        KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH or INVALID_TXN_STATE.
+        KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID, INVALID_PRODUCER_EPOCH or
+        INVALID_TXN_STATE.
         """
         state = self._states.get(header.producer_id)
         if state is None:
@@ -370,6 +372,21 @@ def _is_open(batch: BatchMetadata, state: ProducerState) -> bool:
     return first_offset != NO_TRANSACTION and batch.first_offset >= first_offset
 
 
+def _is_of_the_past(header: BatchHeader, state: ProducerState) -> bool:
+    """Tell whether a transaction that is over has written the batch's first sequence.
+
+    The sequences of an epoch have no gaps: all up to that of the last batch of such a transaction
+    are written.
+    """
+    if not header.is_transactional or header.producer_epoch != state.epoch:
+        return False
+    ended = [batch for batch in state.batches if not _is_open(batch, state)]
+    if not ended:
+        return False
+    distance = (ended[-1].last_sequence - header.base_sequence) & _SEQUENCE_MASK
+    return distance <= _SEQUENCE_MASK >> 1  # Else it lies behind that batch; sequences wrap.
+
+
 def _check_epoch(header: BatchHeader, state: ProducerState) -> None:
     """Raise unless a batch of another epoch than the producer's begins that epoch."""
     epoch, sequence = header.producer_epoch, header.base_sequence
@@ -394,4 +411,7 @@ def _out_of_order(header: BatchHeader, state: ProducerState) -> KafkaError:
         f"producer id {header.producer_id}: epoch {header.producer_epoch} sequence "
         f"{header.base_sequence} after epoch {state.epoch} sequence {last_sequence}"
     )
+    if _is_of_the_past(header, state):
+        why += ": it is one of an ended transaction"
+        return KafkaError(ErrorCode.UNKNOWN_PRODUCER_ID, why)
     return KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, why)
