@@ -184,14 +184,18 @@ class Device:
         return self.world.node.disk._tree.find(path)
 
     def _missing(self, log, bound):
-        """Yield what a power cut could take of the records below ``bound``."""
+        """Yield what a power cut could take of the records below ``bound``.
+
+        Not of segments below the log start that is durable: these may lose their names one by one.
+        """
         parent, name = self._directory(log.log_dir), log.directory.rpartition("/")[2]
         directory = parent.names.get(name)
         if directory is None or parent.durable_names.get(name) is not directory:
             yield f"the name of {log.directory} is not durable"
             return
         ends = log.segments.with_ends(log.log_end_offset)
-        segments = [one for one in ends if one[0].base_offset < bound]
+        start = self.says(log.log_dir, LOG_START_CHECKPOINT).get(log.topic_partition, 0)
+        segments = [one for one in ends if one[0].base_offset < bound and one[1] > start]
         yield from self._unnamed(log, [one.path.rpartition("/")[2] for one, _ in segments])
         yield from self._wrong_lengths(log)
         yield from self._aborts(log, [one for one, _ in segments[:-1]])
