@@ -181,8 +181,20 @@ def as_value(error: ErrorT) -> ErrorT:
     return error.with_traceback(None)
 
 
+def _rebuilt(kind: "type[OttlaError]", args: tuple[object, ...]) -> "OttlaError":
+    """Return an error that came from another process; its attributes follow."""
+    return kind.__new__(kind, *args)
+
+
 class OttlaError(Exception):
-    """The root of every error this program raises on purpose."""
+    """The root of every error this program raises on purpose.
+
+    It goes to another process whole (``multiprocessing``, Spark): whatever a subclass asks for.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exception's own calls the class with ``args``, which are not what a subclass takes.
+        return _rebuilt, (type(self), self.args), dict(self.__dict__)
 
 
 class KafkaError(OttlaError):

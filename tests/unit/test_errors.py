@@ -53,3 +53,17 @@ def test_corrupt_file_names_the_place() -> None:
 
 def test_one_root() -> None:
     assert issubclass(MalformedMessage, OttlaError)
+
+
+def test_every_error_goes_to_another_process_whatever_it_asks_for() -> None:
+    from ottla.client.library.failures import Undecodable
+    from ottla.client.wire.errors import NoAnswer
+
+    errors = (
+        NoAnswer("h", 9092, "silence", unserved=True),
+        Undecodable("no JSON", topic="t", partition=0, offset=7, field="key", data=b"{"),
+        CorruptFile("a", "b", 7),
+    )
+    for error in errors:
+        found = pickle.loads(pickle.dumps(error))
+        assert (type(found), str(found), vars(found)) == (type(error), str(error), vars(error))

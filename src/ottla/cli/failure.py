@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from ottla.cli.output import json_text, note
 from ottla.cli.streams import OutputFailed
-from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.errors import ConnectionFailed, Unsendable
 from ottla.config.option import InvalidConfig
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 
@@ -78,6 +78,8 @@ def explain(error: OttlaError) -> Failure:
     """Return the failure that tells people of ``error``."""
     if isinstance(error, ConnectionFailed):
         return _unreachable(error)
+    if isinstance(error, Unsendable):
+        return Failure(error.why, code=Exit.USAGE)
     if isinstance(error, KafkaError):
         code = _CODES.get(error.code, Exit.FAILED)
         # Not who said so: the client judges by what brokers told it, too.

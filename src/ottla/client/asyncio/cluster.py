@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 from ottla.client.asyncio.connection import Connection
 from ottla.client.asyncio.trouble import QUIET, Trouble
 from ottla.client.wire.backoff import Backoff
-from ottla.client.wire.errors import ConnectionFailed, error_code
+from ottla.client.wire.errors import ConnectionFailed, Unsendable, error_code
 from ottla.client.wire.offsets import FoundOffset, list_offsets_request, read_list_offsets
 from ottla.client.wire.settings import Address, ClientSettings
 from ottla.client.wire.view import ClusterView, metadata_request, read_metadata
@@ -76,11 +76,16 @@ class Cluster:
         ``view.topic`` raises them.
         """
         names = None
+        asked = () if topics is None else tuple(topics)
         if topics is not None:  # Of a list of all topics few are in use.
-            self._in_use.update(topics)
+            self._in_use.update(asked)
             names = self._in_use
         connection = await self.any()
-        answer = await connection.call(metadata_request(names, create=create), MetadataResponse)
+        try:
+            answer = await connection.call(metadata_request(names, create=create), MetadataResponse)
+        except Unsendable:
+            self._in_use.difference_update(asked)  # Else nothing is ever found again.
+            raise
         self.view = read_metadata(answer)
         return self.view
 

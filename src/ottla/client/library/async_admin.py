@@ -16,7 +16,7 @@ from ottla.client.asyncio.admin import (
 from ottla.client.asyncio.configs import Configs, Resource, ResourceType
 from ottla.client.asyncio.groups import Groups, ListedGroup
 from ottla.client.library.core import Core
-from ottla.client.library.failures import check_names, within
+from ottla.client.library.failures import BadArgument, check_names, check_offsets, within
 from ottla.client.wire.group_description import GroupDescription
 from ottla.client.wire.offsets import EARLIEST, LATEST
 from ottla.client.wire.view import TopicView
@@ -30,6 +30,13 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 _KINDS = {each.name.lower(): each for each in ResourceType}
+_PLACES = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def _resource(kind: str, name: str) -> Resource:
+    if kind not in _KINDS:
+        raise BadArgument("configs", f"{kind!r} is none of {', '.join(_KINDS)}")
+    return Resource(_KINDS[kind], name)
 
 
 class AsyncAdmin:
@@ -92,7 +99,9 @@ class AsyncAdmin:
 
         Of a time later than all records: -1.
         """
-        stamp = {"earliest": EARLIEST, "latest": LATEST}.get(at, 0) if isinstance(at, str) else at
+        stamp = _PLACES.get(at) if isinstance(at, str) else at
+        if stamp is None:
+            raise BadArgument("ask for offsets", f'{at!r} is no time, "earliest" or "latest"')
 
         async def work() -> dict[TopicPartition, int]:
             view = await self._topics.describe_topic(topic)
@@ -106,7 +115,7 @@ class AsyncAdmin:
         self, kind: str, name: str, *, timeout: float | None = None
     ) -> dict[str, str | None]:
         """Return the configs in force of a "topic", a "broker" or a "group"; secrets are None."""
-        work = Configs(self._core.shared_cluster()).describe(Resource(_KINDS[kind], name))
+        work = Configs(self._core.shared_cluster()).describe(_resource(kind, name))
         found = await within(f"configs of {kind} {name}", work, timeout)
         return {each.key: each.value for each in found}
 
@@ -120,7 +129,7 @@ class AsyncAdmin:
     ) -> None:
         """Set configs; None takes one back to its default. The others stay."""
         work = Configs(self._core.shared_cluster()).alter(
-            Resource(_KINDS[kind], name),
+            _resource(kind, name),
             configs={key: value for key, value in configs.items() if value is not None},
             deleted=[key for key, value in configs.items() if value is None],
         )
@@ -153,7 +162,7 @@ class AsyncAdmin:
         timeout: float | None = None,
     ) -> None:
         """Set a group's committed offsets; it must have no members."""
-        work = self._groups.commit(group, offsets)
+        work = self._groups.commit(group, check_offsets("set committed offsets", offsets))
         await within(f"set offsets of group {group}", work, timeout)
 
     async def delete_committed(

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from ottla.client.library.consuming import Change, ConsumerCore
-from ottla.client.library.failures import TimedOut, within
+from ottla.client.library.failures import TimedOut, check_partition, seconds_of, within
 from ottla.client.library.formats import Formats, NeedsSchema
 from ottla.client.library.records import Hooks, Record
 from ottla.client.library.taking import Taking, Wait
@@ -28,7 +28,7 @@ OnChangeAsync = Callable[[list[TopicPartition]], object | Awaitable[object]]
 
 def _assignment(given: Assignment) -> dict[TopicPartition, int | str | None]:
     pairs = dict(given) if isinstance(given, Mapping) else dict.fromkeys(given)
-    return {TopicPartition(*each): to for each, to in pairs.items()}
+    return {check_partition("assign", each): to for each, to in pairs.items()}
 
 
 class AsyncConsumer(Taking):
@@ -68,7 +68,8 @@ class AsyncConsumer(Taking):
     async def poll(self, *, limit: int = 500, timeout: float | None = 1.0) -> list[Record]:
         """Return up to ``limit`` records, at least one; none when ``timeout`` seconds are over."""
         loop = asyncio.get_running_loop()
-        ends = None if timeout is None else loop.time() + timeout
+        seconds = seconds_of("read", timeout)
+        ends = None if seconds is None else loop.time() + seconds
         polling, came = self._polling(limit), None
         while True:
             try:
@@ -110,7 +111,7 @@ class AsyncConsumer(Taking):
         self, partition: TopicPartition, to: int | str, *, timeout: float | None = None
     ) -> None:
         """Go on with ``partition`` at an offset, at "earliest" or at "latest"."""
-        await within("seek", self._core.seek(TopicPartition(*partition), to), timeout)
+        await within("seek", self._core.seek(check_partition("seek", partition), to), timeout)
 
     async def seek_to_time(self, timestamp_ms: int, *, timeout: float | None = None) -> None:
         """Go on with all partitions at their first records from ``timestamp_ms`` on."""
@@ -158,10 +159,11 @@ class AsyncConsumer(Taking):
         return True
 
     async def _step_before(self, ends: float | None) -> bool:
-        """Wait for records or a change; return whether there was time. Callbacks get theirs."""
-        left = None if ends is None else ends - asyncio.get_running_loop().time()
-        if left is not None and left <= 0:
-            return False
+        """Wait for records or a change; return whether there was time. Callbacks get theirs.
+
+        Without time, too, it takes what is there: else who polls and never waits gets nothing.
+        """
+        left = None if ends is None else max(ends - asyncio.get_running_loop().time(), 0.0)
         try:
             change = await self._step(left)
             if change is not None and ends is not None:
@@ -269,7 +271,7 @@ class Consumer(Taking):
         self, partition: TopicPartition, to: int | str, *, timeout: float | None = None
     ) -> None:
         """Go on with ``partition`` at an offset, at "earliest" or at "latest"."""
-        where = TopicPartition(*partition)
+        where = check_partition("seek", partition)
         self._waiter.wait("seek", lambda: self._core.seek(where, to), timeout)
 
     def seek_to_time(self, timestamp_ms: int, *, timeout: float | None = None) -> None:
@@ -329,9 +331,10 @@ class Consumer(Taking):
         return True
 
     def _step_before(self, ends: float | None) -> bool:
-        """Wait for records or a change; return whether there was time."""
-        if self._waiter.left(ends) == 0.0:
-            return False
+        """Wait for records or a change; return whether there was time.
+
+        Without time, too, it takes what is there: else who polls and never waits gets nothing.
+        """
         try:
             self._step(ends)
         except TimedOut:

@@ -21,6 +21,8 @@ from ottla.client.library.failures import (
     ClientError,
     GroupMoved,
     check_names,
+    check_offset,
+    check_offsets,
     translated,
 )
 from ottla.client.library.joining import Joining
@@ -30,7 +32,7 @@ from ottla.client.library.settings import ConsumerSettings
 from ottla.client.wire.offsets import LATEST
 from ottla.env.clock import SystemClock
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import TopicPartition
+from ottla.ids import INT64_MAX, TopicPartition
 
 GLANCE_SECONDS = 0.1
 """How often the membership is looked at while there is nothing to read."""
@@ -69,6 +71,8 @@ class ConsumerCore:
         self._rebalancing: asyncio.Task[Change | None] | None = None
         self._settling: asyncio.Task[None] | None = None
         """Use: a change that the caller has heard of, and gave up to wait for."""
+        self._committing: asyncio.Task[None] | None = None
+        """Use: an automatic commit under way; a caller that gives up does not end it."""
         self._next_look = 0.0
         self._next_commit = 0.0
         self._committed: dict[TopicPartition, int] = {}
@@ -115,8 +119,7 @@ class ConsumerCore:
         if isinstance(to, str):
             with translated("seek"):
                 to = (await self._joining.starts({partition: to}))[partition]
-        if to < 0:
-            raise BadArgument("seek", f"{to} is no offset")
+        to = check_offset("seek", to)
         self._drop_current()
         self.reader.seek(partition, to)
 
@@ -124,6 +127,9 @@ class ConsumerCore:
         """Go on with all partitions at the first records that are as late; else at the end."""
         places = list(self.reader.places)
         self.check("seek")
+        if not hasattr(timestamp_ms, "__index__") or not 0 <= timestamp_ms <= INT64_MAX:
+            # Below 0 are the protocol's names of places.
+            raise BadArgument("seek", f"{timestamp_ms!r} is no whole number of ms since 1970")
         with translated("seek"):
             found = await self._cluster.list_offsets(dict.fromkeys(places, timestamp_ms))
             ends = await self._cluster.list_offsets(dict.fromkeys(places, LATEST))
@@ -227,7 +233,8 @@ class ConsumerCore:
         self.check("commit")
         if self.settings.group is None:
             raise BadArgument("commit", "the consumer has no group", fix="give it group=...")
-        await self._commit(self.positions() if offsets is None else dict(offsets))
+        wanted = self.positions() if offsets is None else check_offsets("commit", offsets)
+        await self._commit(wanted)
 
     async def committed(
         self, partitions: Iterable[TopicPartition] | None
@@ -246,7 +253,7 @@ class ConsumerCore:
     def abandon(self) -> "list[asyncio.Task[None]]":
         """Let the tasks end, and return them."""
         self.is_closed = True
-        for task in (self._rebalancing, self._settling):
+        for task in (self._rebalancing, self._settling, self._committing):
             if task is not None:
                 task.cancel()
         left = self.reader.abandon() + self._polls.stop()
@@ -398,17 +405,26 @@ class ConsumerCore:
             self._polls.start()
 
     async def _commit_if_due(self) -> None:
-        if not self.settings.auto_commit or self.settings.group is None:
-            return
-        now = asyncio.get_running_loop().time()
-        if self._next_commit == 0.0:
-            self._next_commit = now + self.settings.auto_commit_interval_ms / 1000
-        if now < self._next_commit:
-            return
-        self._next_commit = now + self.settings.auto_commit_interval_ms / 1000
-        done = {each: place.done for each, place in self.reader.places.items()}
-        with suppress(GroupMoved):
-            await self._commit(_fresh(self._committed, done))
+        """Commit what is done; a caller that gives up does not end it: the next step waits."""
+        if self._committing is None:
+            if not self.settings.auto_commit or self.settings.group is None:
+                return
+            now, interval = self._clock.monotonic(), self.settings.auto_commit_interval_ms / 1000
+            if self._next_commit == 0.0:
+                self._next_commit = now + interval
+            if now < self._next_commit:
+                return
+            self._next_commit = now + interval
+            done = {each: place.done for each, place in self.reader.places.items()}
+            work = self._commit(_fresh(self._committed, done))
+            self._committing = asyncio.get_running_loop().create_task(work)
+        committing = self._committing
+        try:
+            with suppress(GroupMoved):
+                await asyncio.shield(committing)
+        finally:
+            if committing.done():
+                self._committing = None
 
     async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
         if not offsets:

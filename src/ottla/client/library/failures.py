@@ -4,13 +4,16 @@ Owns the translation of what the rooms below raise. Knows no connection and no r
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from math import isnan
+from operator import index
+from typing import SupportsFloat, TypeVar
 
-from ottla.client.wire.errors import ConnectionFailed, NoAnswer
+from ottla.client.wire.errors import ConnectionFailed, NoAnswer, Unsendable
 from ottla.config.option import InvalidConfig
 from ottla.errors import ErrorCode, KafkaError, OttlaError
+from ottla.ids import INT32_MAX, INT64_MAX, TopicPartition
 
 Value = TypeVar("Value")
 
@@ -151,6 +154,8 @@ def as_failure(what: str, error: OttlaError) -> ClientError:
     """Return what the library raises for an error of the rooms below; its own as they are."""
     if isinstance(error, ClientError):
         return error
+    if isinstance(error, Unsendable):
+        return BadArgument(what, error.why)
     if isinstance(error, KafkaError):
         kind = _CLASSES.get(error.code, Refused)
         return kind(what, str(error), fix=_FIXES.get(error.code, ""), code=error.code)
@@ -188,7 +193,51 @@ def check_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
         if not isinstance(name, str):
             why = f"a topic's name is a text, found {name!r}"
             raise BadArgument(what, why, fix="give each name as an argument of its own: *names")
+        bytes_of(what, name)
     return found
+
+
+def check_offset(what: str, found: object) -> int:
+    """Return an offset. Raises BadArgument for what is none."""
+    if not hasattr(found, "__index__") or not 0 <= index(found) <= INT64_MAX:
+        raise BadArgument(what, f"{found!r} is no offset")
+    return index(found)
+
+
+def check_offsets(what: str, given: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return offsets by partition. Raises BadArgument for what is none."""
+    return {
+        check_partition(what, each): check_offset(what, offset) for each, offset in given.items()
+    }
+
+
+def check_partition(what: str, given: object) -> TopicPartition:
+    """Return a partition, which may be a pair. Raises BadArgument for what is none."""
+    if isinstance(given, tuple) and len(given) == 2:
+        topic, number = given
+        if isinstance(topic, str) and hasattr(number, "__index__"):
+            bytes_of(what, topic)
+            if 0 <= index(number) <= INT32_MAX:
+                return TopicPartition(topic, index(number))
+    fix = 'TopicPartition("orders", 0)'
+    raise BadArgument(what, f"{given!r} is no partition of a topic", fix=fix)
+
+
+def seconds_of(what: str, timeout: object) -> float | None:
+    """Return a caller's ``timeout``. Raises BadArgument for what is no number of seconds."""
+    if timeout is None or isinstance(timeout, int):
+        return timeout
+    if not isinstance(timeout, SupportsFloat) or isnan(float(timeout)):
+        raise BadArgument(what, f"timeout={timeout!r} is no number of seconds")
+    return float(timeout)
+
+
+def bytes_of(what: str, text: str) -> bytes:
+    """Return a text as UTF-8. Raises BadArgument for one that has halves of characters."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise BadArgument(what, f"{text!a} is not UTF-8 text") from error
 
 
 @contextmanager
@@ -210,6 +259,12 @@ async def within(
     ``said``: what the error tells instead of them.
     """
     with translated(what):
+        try:
+            timeout = seconds_of(what, timeout)
+        except BadArgument:
+            if isinstance(work, Coroutine):
+                work.close()
+            raise
         if timeout is None:
             return await work
         limit = asyncio.timeout(timeout)

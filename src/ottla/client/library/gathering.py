@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ottla.client.library.failures import BadArgument, ClientClosed, ClientError
+from ottla.client.wire.lanes import MAYBE_WRITTEN, TOO_LARGE
 from ottla.client.wire.partitioner import partition_of_key
 from ottla.env.blocking import new_lock
 from ottla.env.rng import Rng
-from ottla.errors import OttlaError
+from ottla.errors import KafkaError, OttlaError
 from ottla.ids import TopicPartition
 from ottla.records.compression import Codec
 from ottla.records.rows import PlainRow
@@ -57,13 +58,16 @@ class Batch:
     __slots__ = (
         "append_time",
         "base_offset",
+        "base_sequence",
         "deadline",
         "due",
         "error",
         "is_done",
+        "is_doubtful",
         "is_seen",
         "lane",
         "memory_bytes",
+        "parts",
         "rows",
         "size_bytes",
         "times",
@@ -81,6 +85,11 @@ class Batch:
         """About how long it is on the wire, before compression."""
         self.memory_bytes = 0
         self.is_done = False
+        self.is_doubtful = False
+        """Whether a try may have written it, though nobody was told."""
+        self.parts: list[tuple[int, Batch]] = []
+        """Use: what it was divided into, each with the index of its first record."""
+        self.base_sequence = -1
         self.error: ClientError | None = None
         self.is_seen = False
         """Whether somebody has heard of ``error``."""
@@ -97,6 +106,8 @@ class Lane:
     """One partition: the batch that fills, those that wait, and what is known of its numbers."""
 
     partition: TopicPartition
+    batch_bytes: int
+    """How large a batch may become; less than the settings say once one was too large."""
     waiting: deque[Batch] = field(default_factory=deque)
     """The last one may still fill."""
     is_busy: bool = False
@@ -116,6 +127,10 @@ class Topic:
     name: str
     lanes: list[Lane]
     sticky: int
+
+    def has(self, partition: int) -> bool:
+        """Tell whether a partition is known, as far as it is a number."""
+        return not hasattr(partition, "__index__") or partition < len(self.lanes)
 
 
 class Gatherer:
@@ -145,7 +160,8 @@ class Gatherer:
             if topic is None:
                 topic = self.topics[name] = Topic(name, [], self._rng.random_below(partition_count))
             for index in range(len(topic.lanes), partition_count):
-                topic.lanes.append(Lane(TopicPartition(name, index)))
+                where = TopicPartition(name, index)
+                topic.lanes.append(Lane(where, self.settings.batch_size_bytes))
             return topic
 
     def forget(self, name: str) -> None:
@@ -174,6 +190,8 @@ class Gatherer:
         with self._lock:
             if self._is_closed:
                 raise ClientClosed("send", "the producer is closed")
+            # It may have been forgotten since its caller asked for it.
+            topic = self.topics.setdefault(topic.name, topic)
             lanes = topic.lanes
             if partition is not None:
                 if not hasattr(partition, "__index__") or not 0 <= partition < len(lanes):
@@ -186,7 +204,7 @@ class Gatherer:
                 lane = lanes[topic.sticky]
             wakes = False
             waiting = lane.waiting
-            if waiting and waiting[-1].size_bytes + size <= self.settings.batch_size_bytes:
+            if waiting and waiting[-1].size_bytes + size <= lane.batch_bytes:
                 batch = waiting[-1]
             else:
                 due = now + self.settings.linger_ms / 1000
@@ -221,6 +239,27 @@ class Gatherer:
                     topic.sticky = self._rng.random_below(len(topic.lanes))
                 taken.append(first)
             return taken
+
+    def divide(self, batch: Batch) -> None:
+        """Have the records of a batch that was too large sent in two, before all that waits."""
+        with self._lock:
+            batch.lane.next_sequence = max(batch.base_sequence, 0)  # Nothing of it was written.
+            lane, middle = batch.lane, len(batch.rows) // 2
+            lane.batch_bytes = min(lane.batch_bytes, batch.size_bytes // 2)
+            for first, rows in ((0, batch.rows[:middle]), (middle, batch.rows[middle:])):
+                part = Batch(lane, 0.0, batch.deadline)
+                part.rows = rows
+                part.size_bytes = batch.size_bytes * len(rows) // len(batch.rows)
+                part.memory_bytes = batch.memory_bytes * len(rows) // len(batch.rows)
+                batch.parts.append((first, part))
+            # What the division of the bytes has left over.
+            self.buffered_bytes -= batch.memory_bytes
+            self.buffered_bytes += sum(part.memory_bytes for _, part in batch.parts)
+            batch.rows = []
+            lane.waiting.extendleft(part for _, part in reversed(batch.parts))
+            lane.is_busy = False
+            self.active[lane] = None
+            self.unfinished_count += 1
 
     def next_due(self) -> float | None:
         """Return when the next batch is due; None when none waits for its time."""
@@ -273,3 +312,13 @@ class Gatherer:
         """Return the lanes of all topics."""
         with self._lock:
             return [lane for topic in self.topics.values() for lane in topic.lanes]
+
+
+def may_be_divided(batch: Batch, error: OttlaError) -> bool:
+    """Whether a batch is too large for its topic, though perhaps no record of it is.
+
+    Not if a try before may have written it: the parts would be there twice.
+    """
+    code = error.code if isinstance(error, KafkaError) else None
+    batch.is_doubtful = batch.is_doubtful or code is None or code in MAYBE_WRITTEN
+    return code in TOO_LARGE and len(batch.rows) > 1 and not batch.is_doubtful

@@ -12,7 +12,7 @@ from ottla.client.asyncio.consumer_member import ConsumerMember
 from ottla.client.asyncio.groups import Groups
 from ottla.client.asyncio.member import GroupMember
 from ottla.client.asyncio.membership import Membership, new_member
-from ottla.client.library.failures import BadArgument, ClientError
+from ottla.client.library.failures import BadArgument, ClientError, check_offset
 from ottla.client.library.reading import RESETS
 from ottla.client.library.settings import ConsumerSettings
 from ottla.client.wire.offsets import EARLIEST, LATEST
@@ -32,7 +32,11 @@ class Joining:
     ) -> dict[TopicPartition, int]:
         """Return where to begin: at an offset, an end, or (None) where the group stands."""
         settings = self._settings
-        starts = {each: to for each, to in offsets.items() if isinstance(to, int)}
+        starts = {
+            each: check_offset("assign", to)
+            for each, to in offsets.items()
+            if to is not None and not isinstance(to, str)
+        }
         unknown = [each for each, to in offsets.items() if to is None]
         resets = {each: RESETS.get(to, 0) for each, to in offsets.items() if isinstance(to, str)}
         if 0 in resets.values():

@@ -8,10 +8,18 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from operator import index
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ottla.client.library.failures import BadArgument, ClientClosed, ClientError, within
+from ottla.client.library.failures import (
+    BadArgument,
+    ClientClosed,
+    ClientError,
+    bytes_of,
+    check_offsets,
+    within,
+)
 from ottla.client.library.formats import Formats, NeedsSchema
 from ottla.client.library.gathering import Batch, Topic
 from ottla.client.library.records import GivenHeaders, Hooks, Written, headers_of
@@ -37,9 +45,19 @@ class _Handle:
     @property
     def is_done(self) -> bool:
         """Whether it was written, or has failed."""
+        self._look_into_parts()
         return self._batch.is_done
 
+    def _look_into_parts(self) -> None:
+        """Find the batch that the record is in, if that was divided."""
+        while self._batch.parts:
+            first, self._batch = next(
+                each for each in reversed(self._batch.parts) if each[0] <= self._index
+            )
+            self._index -= first
+
     def _outcome(self) -> Written:
+        self._look_into_parts()
         batch = self._batch
         if batch.error is not None:
             batch.is_seen = True
@@ -110,7 +128,7 @@ class _Face:
         if given is None or given.__class__ is bytes:
             return given
         if isinstance(given, str):
-            return given.encode()
+            return bytes_of(f"send the {field} of a record to {topic}", given)
         if isinstance(given, (bytes, bytearray, memoryview)):
             return bytes(given)
         why = f"expected bytes, a text or None, found {type(given).__name__}"
@@ -127,7 +145,7 @@ class _Face:
         if not hasattr(given, "__index__") or not 0 <= given < 1 << 62:
             why = f"timestamp_ms={given!r} is no whole number of ms since 1970"
             raise BadArgument("send", why)
-        return given
+        return index(given)
 
 
 class AsyncProducer(_Face):
@@ -174,11 +192,15 @@ class AsyncProducer(_Face):
             prepared: tuple[Topic, PlainRow] = await within(f"send to {topic}", work, timeout)
             known, row = prepared
             sender.check(serial)
-        batch, index, wakes = sender.gatherer.add(known, partition, row, sender.clock.monotonic())
+        if partition is not None and not known.has(partition):
+            serial = sender.transaction_serial
+            await within(f"send to {topic}", sender.targets.look_again(topic), timeout)
+            sender.check(serial)
+        batch, at, wakes = sender.gatherer.add(known, partition, row, sender.clock.monotonic())
         if wakes:
             sender.wake()
             await asyncio.sleep(0)  # a caller that never waits would starve the sender
-        return AsyncDelivery(batch, index, sender)
+        return AsyncDelivery(batch, at, sender)
 
     async def produce(
         self,
@@ -246,7 +268,7 @@ class AsyncProducer(_Face):
     ) -> tuple[Topic, PlainRow]:
         """Return what ``gatherer.add`` takes, when the topic and its schemas are known."""
         sender = self._sender
-        known = sender.gatherer.topics.get(topic) or await sender.topic(topic)
+        known = sender.gatherer.topics.get(topic) or await sender.targets.topic(topic)
         await sender.wait_for_room()
         while True:
             try:
@@ -343,11 +365,12 @@ class Producer(_Face):
         ``result`` has told. Raises ClientError.
         """
         sender, waiter, serial = self._sender, self._waiter, self._sender.transaction_serial
+        waiter.check("send")  # In the child of a fork a batch would take it, and never be sent.
         sender.check()
         known: Topic | None = sender.gatherer.topics.get(topic)
         if known is None or sender.gatherer.is_full:
             what, ends = f"send to {topic}", waiter.ends(timeout)
-            known = known or waiter.wait(what, lambda: sender.topic(topic), timeout)
+            known = known or waiter.wait(what, lambda: sender.targets.topic(topic), timeout)
             waiter.wait(what, sender.wait_for_room, waiter.left(ends), said=timeout)
             sender.check(serial)
         row: PlainRow | None = None
@@ -362,10 +385,13 @@ class Producer(_Face):
             except NeedsSchema as needed:
                 needed.fetch()
                 sender.check(serial)
-        batch, index, wakes = sender.gatherer.add(known, partition, row, sender.clock.monotonic())
+        if partition is not None and not known.has(partition):
+            waiter.wait(f"send to {topic}", lambda: sender.targets.look_again(topic), timeout)
+            sender.check(serial)
+        batch, at, wakes = sender.gatherer.add(known, partition, row, sender.clock.monotonic())
         if wakes:
             waiter.soon(sender.wake)
-        return Delivery(batch, index, sender, waiter)
+        return Delivery(batch, at, sender, waiter)
 
     def produce(
         self,
@@ -465,4 +491,5 @@ def _committed(
             raise ClientClosed("commit offsets", "the consumer is closed")
         group, member = core.settings.group, core.membership()
         offsets = core.positions() if offsets is None else offsets
-    return group, {each: OffsetToCommit(offset) for each, offset in offsets.items()}, member
+    wanted = check_offsets("commit offsets", offsets)
+    return group, {each: OffsetToCommit(offset) for each, offset in wanted.items()}, member

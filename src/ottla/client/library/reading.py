@@ -325,7 +325,7 @@ class Reader:
         found = await self._cluster.list_offsets(
             {place.partition: timestamp}, read_committed=self._settings.read_committed
         )
-        if place.epoch == epoch:
+        if place.epoch == epoch and self.places.get(place.partition) is place:
             self.seek(place.partition, found[place.partition].offset)
 
     def _note_place(self, place: Place, error: KafkaError) -> None:

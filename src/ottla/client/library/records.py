@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ottla.client.library.failures import BadArgument
+from ottla.client.library.failures import BadArgument, bytes_of
 from ottla.records.rows import Headers
 
 GivenHeaders = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
@@ -56,9 +56,11 @@ def headers_of(given: GivenHeaders) -> Headers:
                 "headers", f"expected pairs of a name and bytes, found {pair!r}"
             ) from None
         if isinstance(data, str):
-            data = data.encode()
+            data = bytes_of("headers", data)
         if type(name) is not str or type(data) not in (bytes, type(None)):
             why = f"expected a text and bytes, found {type(name).__name__}, {type(data).__name__}"
             raise BadArgument("headers", why)
+        if not name.isascii():
+            bytes_of("headers", name)
         found.append((name, data))
     return tuple(found)

@@ -19,13 +19,24 @@ from ottla.client.library.failures import (
     TimedOut,
     as_failure,
     as_write_failure,
-    translated,
 )
-from ottla.client.library.gathering import Batch, Gatherer, Lane, ProducerSettings, Topic
+from ottla.client.library.gathering import (
+    Batch,
+    Gatherer,
+    Lane,
+    ProducerSettings,
+    may_be_divided,
+)
+from ottla.client.library.targets import Targets
 from ottla.client.library.transacting import TransactionCalls
 from ottla.client.wire.backoff import Backoff
 from ottla.client.wire.errors import ConnectionFailed
-from ottla.client.wire.lanes import EPOCH_MAX, WRITTEN, failure, sequence_after
+from ottla.client.wire.lanes import (
+    EPOCH_MAX,
+    WRITTEN,
+    failure,
+    sequence_after,
+)
 from ottla.client.wire.sending import (
     NO_IDENTITY,
     Appended,
@@ -60,14 +71,14 @@ class BatchSender:
         self.settings = settings
         self.gatherer = Gatherer(settings, SystemRng())
         self.clock = clock or SystemClock()
+        self.targets = Targets(cluster, self.gatherer, self.clock)
         self.is_closed = False
         self.is_in_transaction = False
         self.transaction_serial = 0
         """Use: counts the transactions; a record that waited is not for the next one."""
         self._cluster = cluster
-        self._is_idempotent = settings.is_idempotent and settings.acks == -1
         self._identity = NO_IDENTITY
-        self._needs_identity = self._is_idempotent
+        self._is_idempotent = self._needs_identity = settings.is_idempotent and settings.acks == -1
         self._calls = TransactionCalls(cluster, settings)
         self._fatal: ClientError | None = None
         """Use: after this nothing can be sent any more."""
@@ -86,13 +97,6 @@ class BatchSender:
         self._deliveries: set[asyncio.Task[None]] = set()
 
     # -- for callers -------------------------------------------------------------------------------
-
-    async def topic(self, name: str) -> Topic:
-        """Return what is known of a topic, asking for it if it is new."""
-        self.check()
-        with translated(f"send to {name}"):
-            view = await self._cluster.ensure([name], create=self.settings.may_create_topics)
-        return self.gatherer.know(name, len(view.topics[name].partitions))
 
     def check(self, serial: int | None = None) -> None:
         """Raise what makes sending impossible: in the transaction of ``serial`` (None: any)."""
@@ -127,13 +131,13 @@ class BatchSender:
         if at_once:
             batch.due = 0.0
             self.wake()
-        if batch.is_done:
-            return
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        batch.waiters.append(waiter)
-        if batch.is_done:  # by another thread's doing, meanwhile
-            return
-        await waiter
+        if not (batch.is_done or batch.parts):
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            batch.waiters.append(waiter)
+            if not batch.is_done:  # by another thread's doing, meanwhile
+                await waiter
+        for _, part in batch.parts:
+            await self.wait_for(part)
 
     async def flush(self) -> None:
         """Send everything; raise the first failure that nobody has heard of."""
@@ -245,11 +249,9 @@ class BatchSender:
 
     def _delivered(self, batches: list[Batch], delivery: "asyncio.Task[None]") -> None:
         self._deliveries.discard(delivery)
+        why = "the producer was closed" if self.is_closed else "the transaction was given up"
         for batch in batches:
-            if not batch.is_done:  # The delivery was cancelled, perhaps before it began.
-                why = (
-                    "the producer was closed" if self.is_closed else "the transaction was given up"
-                )
+            if not (batch.is_done or batch.parts):  # Cancelled, perhaps before it began.
                 self._finish(batch, ClientClosed("send", why))
         self._wake.set()
 
@@ -267,6 +269,10 @@ class BatchSender:
             errors = await self._try_in_time(left, encoded)
             pause = 0.0
             for each, error in errors.items():
+                if may_be_divided(left[each], error):
+                    self.gatherer.divide(left[each])
+                    self._tell(left.pop(each))
+                    continue
                 if not isinstance(error, TimedOut):
                     left[each].lane.trouble = error
                 again = self._again(left[each], error, backoff)
@@ -287,8 +293,8 @@ class BatchSender:
         lane, now = batch.lane, self.clock.monotonic()
         if isinstance(error, TimedOut) or now >= batch.deadline:
             return None
-        code = error.code if isinstance(error, KafkaError) else None
-        if code in _FORGOTTEN and self._is_idempotent and self.settings.transactional_id is None:
+        is_forgotten = isinstance(error, KafkaError) and error.code in _FORGOTTEN
+        if is_forgotten and self._is_idempotent and self.settings.transactional_id is None:
             epoch = self._identity.epoch if lane.epoch < 0 else lane.epoch
             if epoch >= EPOCH_MAX:
                 return None
@@ -317,13 +323,18 @@ class BatchSender:
         self, left: dict[TopicPartition, Batch], encoded: dict[TopicPartition, bytearray]
     ) -> dict[TopicPartition, KafkaError | ConnectionFailed]:
         """Send each batch once; take those that were written out of ``left``, return the others."""
-        errors: dict[TopicPartition, KafkaError | ConnectionFailed] = {}
         try:
-            view = await self._cluster.ensure({topic for topic, _ in left})
-            by_leader = view.by_leader(left)
-            await self._join_transaction([batch.lane for batch in left.values()])
+            view = await self.targets.view(left)
         except (KafkaError, ConnectionFailed) as error:
             return dict.fromkeys(left, error)
+        unled = view.unled(left)
+        errors: dict[TopicPartition, KafkaError | ConnectionFailed] = {**unled}
+        led = [each for each in left if each not in unled]
+        try:
+            by_leader = view.by_leader(led)
+            await self._join_transaction([left[each].lane for each in led])
+        except (KafkaError, ConnectionFailed) as error:
+            return {**errors, **dict.fromkeys(led, error)}
         for leader, targets in by_leader.items():
             try:
                 asked = {each: encoded[each] for each in targets}
@@ -380,6 +391,7 @@ class BatchSender:
     def _encode(self, batch: Batch) -> bytearray:
         lane = batch.lane
         sequence = lane.next_sequence if self._is_idempotent else NO_SEQUENCE
+        batch.base_sequence = sequence
         lane.next_sequence = sequence_after(lane.next_sequence, len(batch.rows))
         return build_batch_of_rows(
             batch.rows,
@@ -431,6 +443,10 @@ class BatchSender:
                 self._unseen = [each for each in self._unseen if not each.is_seen]
             if len(self._unseen) < UNSEEN_MAX:
                 self._unseen.append(batch)
+        self._tell(batch)
+
+    def _tell(self, batch: Batch) -> None:
+        """Wake whoever waits for a batch, for room, or for what is next."""
         for waiter in batch.waiters:
             if not waiter.done():
                 waiter.set_result(None)

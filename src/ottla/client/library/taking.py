@@ -120,7 +120,7 @@ class Taking:
                 if found or not (yield needed):
                     return found
                 continue
-            except Undecodable:
+            except Exception:
                 if found:
                     self._step_back()
                     return found
@@ -140,7 +140,7 @@ class Taking:
                 if found:
                     break
                 raise
-            except Undecodable:
+            except Exception:  # Undecodable, or what a hook raises.
                 if not found:
                     raise
                 self._step_back()  # Those before it first.

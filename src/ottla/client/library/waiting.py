@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from ottla.client.library.failures import ClientClosed, within
+from ottla.client.library.failures import ClientClosed, seconds_of, within
 from ottla.env.clock import SystemClock
 from ottla.env.loop_thread import LoopThread
 
@@ -38,7 +38,7 @@ class Waiter:
         ``timeout`` in seconds; None: no limit but the work's own. ``said``: the one that the
         caller has given, if only a part of it is left. Raises ClientError.
         """
-        self._check(what)
+        self.check(what)
         try:
             return self._thread.run(lambda: within(what, work(), timeout, said))
         except asyncio.CancelledError:
@@ -46,12 +46,16 @@ class Waiter:
 
     def soon(self, call: Callable[[], object]) -> None:
         """Call ``call`` on the loop's thread. Raises ClientClosed."""
-        self._check("send")
+        self.check("send")
         self._thread.soon(call)
 
     def ends(self, timeout: float | None) -> float | None:
-        """Return when a call with ``timeout`` ends; of several waits ``left`` is what remains."""
-        return None if timeout is None else self.clock.monotonic() + timeout
+        """Return when a call with ``timeout`` ends; of several waits ``left`` is what remains.
+
+        Raises BadArgument.
+        """
+        seconds = seconds_of("wait", timeout)
+        return None if seconds is None else self.clock.monotonic() + seconds
 
     def left(self, ends: float | None) -> float | None:
         """Return the seconds until ``ends``, 0 if it is over; None: no limit."""
@@ -70,7 +74,8 @@ class Waiter:
         """As ``stop``, without waiting for the end."""
         self._thread.abandon()
 
-    def _check(self, what: str) -> None:
+    def check(self, what: str) -> None:
+        """Raise ClientClosed when nobody would ever do what is handed in."""
         if self._thread.is_running:
             return
         if self._thread.is_elsewhere:

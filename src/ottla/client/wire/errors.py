@@ -1,7 +1,7 @@
 """What can go wrong between a client and a cluster, besides the error codes in its answers."""
 
 from ottla.env.tls import why_refused
-from ottla.errors import ErrorCode, OttlaError
+from ottla.errors import ErrorCode, KafkaError, OttlaError
 
 
 class ConnectionFailed(OttlaError):
@@ -19,6 +19,20 @@ class ConnectionFailed(OttlaError):
         """Whether the broker told its versions and closed then, without an answer: as one does
         that wants a login first."""
         super().__init__(f"{host}:{port}: {why}")
+
+
+class Unsendable(KafkaError):
+    """A request holds a value that its field cannot: a text that is no UTF-8, 2 to the 63rd, None.
+
+    It was not sent. No retry helps.
+    """
+
+    def __init__(self, request: str, error: Exception) -> None:
+        """``error``: what the encoder of ``request`` has raised."""
+        why = f"{request} cannot hold a value: {error}"
+        if isinstance(error, UnicodeEncodeError):
+            why = f"{error.object!a} is not UTF-8 text"
+        super().__init__(ErrorCode.INVALID_REQUEST, why)
 
 
 class NoAnswer(ConnectionFailed):

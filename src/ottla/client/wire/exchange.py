@@ -6,13 +6,14 @@ that many bytes: header (``ottla.protocol.header``) and message.
 Source: Kafka's protocol guide; KIP-35 and KIP-511 (ApiVersions).
 """
 
+import struct
 from collections import deque
 from collections.abc import Generator, Mapping
 from struct import Struct
 from typing import NamedTuple, TypeVar, cast
 
 from ottla import __version__
-from ottla.client.wire.errors import error_code
+from ottla.client.wire.errors import Unsendable, error_code
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.protocol.header import decode_response_header, encode_request_header
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -33,6 +34,8 @@ AHEAD_BYTES = 4 << 20
 
 API_VERSIONS = ApiVersionsRequest.API_KEY
 _SIZE = Struct(">i")
+_CANNOT_BE_HELD = (struct.error, ValueError, TypeError, AttributeError, OverflowError)
+"""What encoders raise for a value that is none of its field's; UnicodeError is a ValueError."""
 _TLS_ALERT = 0x1503
 """How what a TLS peer answers to plain bytes begins."""
 
@@ -90,12 +93,18 @@ class Exchange:
     def request(
         self, message: Message, answer: type[Message] | None, version: int
     ) -> list[RecordBytes]:
-        """Return the request's frame in pieces, in order; ``answer`` None: none is due."""
+        """Return the request's frame in pieces, in order; ``answer`` None: none is due.
+
+        Raises Unsendable for a value that its field cannot hold: callers' arguments come this far.
+        """
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         body = bytearray()
         splices: Splices = []
-        message.encoder(version)(message, body, splices)
+        try:
+            message.encoder(version)(message, body, splices)
+        except _CANNOT_BE_HELD as error:
+            raise Unsendable(type(message).__name__.removesuffix("Request"), error) from error
         header = encode_request_header(message.API_KEY, version, correlation_id, self._client_id)
         pieces: list[RecordBytes] = []
         position = 0

@@ -28,6 +28,10 @@ from ottla.ids import TopicPartition
 from ottla.records.batch import NO_SEQUENCE, SEQUENCES, set_producer
 
 EPOCH_MAX = 0x7FFF
+TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+"""A batch that may be written in parts."""
+MAYBE_WRITTEN = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+"""A batch that may be there all the same."""
 WRITTEN = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 """A leader answers one of these when it has the batch, by this try or by one before."""
 

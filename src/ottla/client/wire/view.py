@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.client.wire.errors import error_code
+from ottla.client.wire.errors import Unsendable, error_code
 from ottla.client.wire.settings import Address
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, TopicId, TopicPartition
@@ -91,6 +91,16 @@ class ClusterView:
             grouped.setdefault(self.partition(*each).leader, []).append(each)
         return grouped
 
+    def unled(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaError]:
+        """Return those of the partitions that have no leader, and what ``partition`` raises."""
+        found: dict[TopicPartition, KafkaError] = {}
+        for each in partitions:
+            try:
+                self.partition(*each)
+            except KafkaError as error:
+                found[each] = error
+        return found
+
     def topic_name(self, topic_id: TopicId) -> str:
         """Return the name of the topic with this id. Raises KafkaError UNKNOWN_TOPIC_ID."""
         for topic in self.topics.values():
@@ -104,7 +114,15 @@ class ClusterView:
 
 
 def metadata_request(topics: Iterable[str] | None, *, create: bool = False) -> MetadataRequest:
-    """Return the request for these topics (None: all). ``create``: the broker may create them."""
+    """Return the request for these topics (None: all). ``create``: the broker may create them.
+
+    Raises Unsendable for a name that is no text: None alone would be a topic without a name.
+    """
+    if topics is not None:
+        topics = tuple(topics)
+        for name in topics:
+            if not isinstance(name, str):
+                raise Unsendable("Metadata", TypeError(f"{name!r} is no topic's name"))
     asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     return MetadataRequest(topics=asked, allow_auto_topic_creation=create)
 

@@ -38,3 +38,30 @@ def test_what_was_written_makes_room():
     (taken,) = gatherer.take_due(0.0, everything=True)
     gatherer.finish(taken, None)
     assert (taken, gatherer.buffered_bytes, gatherer.is_full) == (batch, 0, False)
+
+
+def test_a_divided_batch_gives_back_as_much_room_as_it_took():
+    gatherer = Gatherer(ProducerSettings(), SeededRng(1))
+    topic = gatherer.know("t", 1)
+    for number in range(7):
+        gatherer.add(topic, 0, (1, None, b"v" * number, ()), 0.0)
+    (batch,) = gatherer.take_due(1.0, everything=True)
+    gatherer.add(topic, 0, (1, None, b"behind", ()), 0.0)
+    gatherer.divide(batch)
+    assert [first for first, _ in batch.parts] == [0, 3]
+    order = []
+    while taken := gatherer.take_due(1.0, everything=True):
+        (part,) = taken
+        order.append(len(part.rows))
+        part.lane.is_busy = False
+        gatherer.finish(part, None)
+    assert order == [3, 4, 1], "the parts go before what waits"
+    assert (gatherer.buffered_bytes, gatherer.unfinished_count) == (0, 0)
+
+
+def test_a_record_of_a_topic_that_was_forgotten_meanwhile_is_sent_all_the_same():
+    gatherer = Gatherer(ProducerSettings(), SeededRng(1))
+    topic = gatherer.know("t", 1)
+    gatherer.forget("t")
+    gatherer.add(topic, 0, (1, None, b"v", ()), 0.0)
+    assert len(gatherer.take_due(1.0, everything=True)) == 1
