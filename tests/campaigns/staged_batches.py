@@ -468,15 +468,8 @@ def main():
     from tools.ottla_peer import OttlaPeer
     from tools.spark_cluster import SparkCluster
 
-    report = {
-        "kills": 0,
-        "kills by way": Counter(),
-        "windows hit": Counter(),
-        "files left by kills": 0,
-        "aborted": 0,
-        "rows": 0,
-        "problems": [],
-    }
+    numbers = dict.fromkeys(("kills", "files left by kills", "aborted", "rows"), 0)
+    report = {**numbers, "kills by way": Counter(), "windows hit": Counter(), "problems": []}
     ways = WAYS if options.way == "all" else (options.way,)
     peers = {"ottla": OttlaPeer, "kafka": KafkaPeer}
     targets = peers if options.target == "both" else (options.target,)

@@ -35,8 +35,10 @@ def test_a_staged_batch_is_there_once_wherever_its_delivery_is_killed(
     All of them where it is enough to kill a process.
     """
     done = subprocess.run(
-        [sys.executable, CAMPAIGN, "--target", target_kind]
-        + ["--way", way, "--victim", victim, "--stages", stages],
+        [
+            *(sys.executable, CAMPAIGN, "--target", target_kind),
+            *("--way", way, "--victim", victim, "--stages", stages),
+        ],
         capture_output=True,
         text=True,
         timeout=390,
