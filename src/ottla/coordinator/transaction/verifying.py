@@ -32,14 +32,16 @@ class Verified:
 
     def holds(self, where: TopicPartition) -> bool:
         """Tell whether no transaction of the producer has ended in the partition since."""
+        return self.is_of_now(where) and not self._noted[where][1].is_void
+
+    def is_of_now(self, where: TopicPartition) -> bool:
+        """Tell whether the partition's producers are those that the question was noted with.
+
+        Otherwise they were read from the disk meanwhile, as when a follower's log is cut.
+        """
         noted = self._noted.get(where)
         partition = self._replica_manager.get(where)
-        return (
-            noted is not None
-            and partition is not None
-            and partition.producers is noted[0]  # Otherwise it was read from the disk meanwhile.
-            and not noted[1].is_void
-        )
+        return noted is not None and partition is not None and partition.producers is noted[0]
 
     def end(self) -> None:
         """Forget the questions."""

@@ -4,8 +4,11 @@ import pytest
 
 from ottla.coordinator.transaction.peers import Marker, Producer
 from ottla.errors import ErrorCode
-from ottla.ids import TopicPartition
+from ottla.handlers.apis.produce.transactional import TransactionalAppends
+from ottla.ids import NodeId, TopicPartition
 from ottla.pending import Pending
+from ottla.records.builder import build_batch
+from ottla.records.record import Record
 
 WHERE = TopicPartition("t", 0)
 PRODUCER = Producer("far", 7, 0)
@@ -97,3 +100,68 @@ def test_questions_that_are_over_leave_nothing_behind(node, asked, said):
     asked[0][1].resolve({WHERE: said})
     code_of(node, produced)
     assert not states._verifications
+
+
+def follow(node, index=0, *, epoch=1):
+    node.node.change(node.node.led(index, leader=NodeId(2), epoch=epoch))
+
+
+def lead(node, index=0, *, epoch=2):
+    node.node.change(node.node.led(index, epoch=epoch))
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_who_does_not_lead_says_so_and_asks_nobody(node, asked, version):
+    """As Kafka; the coordinator's "no" would end the transaction."""
+    follow(node)
+    produced = node.produce(PRODUCER, version=version)
+    assert code_of(node, produced) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert not asked
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_marker_that_a_follower_takes_over_ends_no_transaction(node, asked, version):
+    """It is that of the transaction before: the next leader takes the batch."""
+    produced = node.produce(PRODUCER, version=version)
+    follow(node)
+    node.node.partition(0).producers.void_verifications(PRODUCER.producer_id)
+    asked[0][1].resolve({WHERE: ErrorCode.NONE})
+    assert code_of(node, produced) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert node.stable() == (0, 0)
+
+
+@pytest.mark.parametrize("leads_again", [True, False])
+def test_a_yes_does_not_outlive_a_follower_s_cut_and_no_transaction_ends(node, asked, leads_again):
+    produced = node.produce(PRODUCER)
+    follow(node)
+    log = node.node.partition(0).log
+    log.producers.restore(list(log.segments), log.log_end_offset)
+    if leads_again:
+        lead(node)
+    asked[0][1].resolve({WHERE: ErrorCode.NONE})
+    assert code_of(node, produced) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert node.stable() == (0, 0)
+
+
+def test_who_leads_only_when_the_answer_comes_appends_nothing_unasked(node, asked):
+    follow(node, 1)
+    batches = [
+        build_batch([Record(key=b"k", value=b"v")], producer_id=7, producer_epoch=0,
+                    base_sequence=0, transactional=True)
+        for _ in range(2)
+    ]  # fmt: skip
+    appends = TransactionalAppends(node.node.replica_manager, node.transactions)
+    produced = appends.append(
+        PRODUCER.transactional_id,
+        [(TopicPartition("t", index), memoryview(one)) for index, one in enumerate(batches)],
+        version=12,
+        acks=-1,
+        timeout_ms=30_000,
+    )
+    lead(node, 1)
+    asked[0][1].resolve({WHERE: ErrorCode.NONE})
+    node.settle()
+    first, second = produced.value
+    assert not hasattr(first, "code")
+    assert second.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert node.stable(1) == (0, 0)

@@ -18,6 +18,8 @@ Source: KIP-890; the answers of a live Kafka 4.3:
     the coordinator is not ready    NOT_ENOUGH_REPLICAS: clients try again
     it ended while it was verified  INVALID_TXN_STATE; v12: CONCURRENT_TRANSACTIONS, for it may be
                                     the producer's last one whose end came so late
+    another node leads the partition, or did while it was verified
+                                    NOT_LEADER_OR_FOLLOWER, whatever the coordinator says
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,22 +71,30 @@ class TransactionalAppends:
             acks,
             timeout_ms,
         )
-        unknown = [where for where in request.partitions if not request.is_open(where)]
+        refused = request.not_led()
+        unknown = [
+            where
+            for where in request.partitions
+            if where not in refused and not request.is_open(where)
+        ]
         node = self._transactions.elsewhere(transactional_id)
         if node is not None:
             producer_id = request.producer.producer_id
             verified = Verified(self._replica_manager, producer_id, request.partitions)
             request = request._replace(verified=verified)
         if not unknown:
-            return request.append(appends, {})
+            return request.append(appends, refused)
         if node is None and version < ADDS_SINCE:
-            return request.append(appends, self._transactions.verify(request.producer, unknown))
-        return self._append_when_answered(request, appends, unknown, node)
+            return request.append(
+                appends, refused | self._transactions.verify(request.producer, unknown)
+            )
+        return self._append_when_answered(request, appends, refused, unknown, node)
 
     def _append_when_answered(
         self,
         request: "_Request",
         appends: Appends,
+        refused: Mapping[TopicPartition, ErrorCode],
         unknown: Sequence[TopicPartition],
         node: NodeId | None,
     ) -> Pending[list[AppendOutcome]]:
@@ -109,13 +119,13 @@ class TransactionalAppends:
         def answered(done: Pending[Mapping[TopicPartition, ErrorCode]]) -> None:
             let_go()
             assert done.value is not None, "a coordinator answers"
-            codes = dict(done.value)
+            codes = {**refused, **done.value}
             for where in gaps:
                 if codes[where] is ErrorCode.NONE:
                     codes[where] = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             for where in request.partitions:
-                if codes.get(where, ErrorCode.NONE) is ErrorCode.NONE and request.is_void(where):
-                    codes[where] = code_of_end(version)
+                if codes.get(where, ErrorCode.NONE) is ErrorCode.NONE:
+                    codes[where] = request.code_of_void(where)
             for where, topic_id in meant.items():
                 if self._replica_manager.topic_id_of(where) != topic_id:  # Deleted meanwhile.
                     codes[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -194,25 +204,45 @@ class _Request(NamedTuple):
         if where not in self.partitions:
             return None
         if self.verified is not None:
-            why = "the transaction ended while it was verified"
-            return KafkaError(code_of_end(self.version), why) if self.is_void(where) else None
+            code = self.code_of_void(where)
+            why = "the transaction ended, or leadership moved, while it was verified"
+            return None if code is ErrorCode.NONE else KafkaError(code, why)
         code = self.transactions.verify(self.producer, [where])[where]
         return None if code is ErrorCode.NONE else KafkaError(refusal_code(code, self.version))
 
+    def not_led(self) -> dict[TopicPartition, ErrorCode]:
+        """Return why some partitions take nothing from anybody: this node does not lead them.
+
+        They are not asked for. If it led them when the others' answers are there, it would append
+        what nobody has verified.
+        """
+        found: dict[TopicPartition, ErrorCode] = {}
+        for where in self.partitions:
+            try:
+                self.replica_manager.leader_of(where)
+            except KafkaError as error:
+                found[where] = error.code
+        return found
+
     def is_open(self, where: TopicPartition) -> bool:
-        """Whether no check is needed: the transaction is open, or there is no such partition."""
+        """Whether no check is needed, because the transaction is open in the partition."""
         partition = self.replica_manager.get(where)
-        if partition is None:
-            return True
+        assert partition is not None, "it is led"
         _, producer_id, epoch = self.producer
         return partition.producers.has_open_transaction(producer_id, epoch)
 
-    def is_void(self, where: TopicPartition) -> bool:
-        """Whether another node's word on a partition that is here does not hold any more."""
-        verified = self.verified
-        if verified is None or self.replica_manager.get(where) is None:
-            return False
-        return not verified.holds(where)
+    def code_of_void(self, where: TopicPartition) -> ErrorCode:
+        """Return why another node's word on a partition that is here does not hold any more.
+
+        NONE: it does. A follower takes markers over, too, and its producers are read anew when its
+        log is cut: where leadership moved the producer asks the next leader, and all is well.
+        """
+        verified, partition = self.verified, self.replica_manager.get(where)
+        if verified is None or partition is None or verified.holds(where):
+            return ErrorCode.NONE
+        if not partition.is_leader or not verified.is_of_now(where):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return code_of_end(self.version)
 
     def is_new(self, where: TopicPartition) -> bool:
         """Whether the partition remembers nothing of the producer."""
