@@ -1,12 +1,13 @@
 """Write transactions over several nodes while one of the nodes is killed every few seconds.
 
     python tests/campaigns/nodes_transactions.py [--nodes 3] [--transactions 10000] [--writers 8]
-        [--kill-seconds 5] [--partitions 6] [--seed 1] [--directory DIR]
+        [--kill-seconds 5] [--partitions 6] [--replication 1] [--seed 1] [--directory DIR]
 
 Each writer (confluent-kafka) puts its key into every partition in one transaction, together with an
 offset of a group of its own; every fifth transaction is aborted. A commit without answer may have
 happened or not. Promised: what is committed is in every partition once, what is aborted nowhere,
 what is unknown in all or none; the group's offset is that of the last commit; nothing stays open.
+A producer that is lost to a fatal error is followed by a new one, as in an application.
 Prints a JSON report; exit code 1 when a promise was broken.
 """
 
@@ -37,6 +38,10 @@ QUIET = {"log_level": 0, "logger": logging.getLogger("librdkafka")}
 CALL_SECONDS = 20.0
 STALL_SECONDS = 180.0
 SLOW_SECONDS = 10.0
+IDLE_MS = 10_000
+"""librdkafka looks for a group's coordinator three times, here 20 ms apart, and then again only if
+one of its connections comes or goes; ``send_offsets_to_transaction`` waits for that without end
+(librdkafka's issues 5456 and 5511). So connections go when nothing is said on them."""
 
 
 class Writer(threading.Thread):
@@ -55,6 +60,8 @@ class Writer(threading.Thread):
         self.errors: Counter[str] = Counter()
         self.slow: list[str] = []
         """Calls that took longer than SLOW_SECONDS."""
+        self.call = ""
+        """The call under way."""
 
     def run(self) -> None:
         """Write; what ends this thread is kept."""
@@ -82,9 +89,11 @@ class Writer(threading.Thread):
     def timed(self, call: str) -> Iterator[None]:
         """Note a call that takes long, and when it began."""
         begun = time.monotonic()
+        self.call = f"{call} {self.number}"
         try:
             yield
         finally:
+            self.call = ""
             seconds = time.monotonic() - begun
             if seconds > SLOW_SECONDS:
                 self.slow.append(
@@ -138,6 +147,7 @@ class Writer(threading.Thread):
                     "retry.backoff.max.ms": 200,
                     "reconnect.backoff.ms": 20,
                     "reconnect.backoff.max.ms": 200,
+                    "connections.max.idle.ms": IDLE_MS,
                     **QUIET,
                 }
             )
@@ -240,6 +250,7 @@ def main() -> None:
     parser.add_argument("--transactions", type=int, default=10_000)
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--partitions", type=int, default=6)
+    parser.add_argument("--replication", type=int, default=1)
     parser.add_argument("--kill-seconds", type=float, default=5.0)
     parser.add_argument("--seconds-max", type=float, default=3600)
     parser.add_argument("--seed", type=int, default=1)
@@ -259,7 +270,9 @@ def run(peer: NodesPeer, options: argparse.Namespace) -> dict[str, Any]:
     """Run all writers and kills; return the report."""
     rng = random.Random(options.seed)
     admin = AdminClient({"bootstrap.servers": peer.bootstrap, **QUIET})
-    made = admin.create_topics([NewTopic(TOPIC, options.partitions, 1), NewTopic(INPUT, 1, 1)])
+    made = admin.create_topics(
+        [NewTopic(TOPIC, options.partitions, options.replication), NewTopic(INPUT, 1, 1)]
+    )
     for one in made.values():
         one.result(CALL_SECONDS)
     enough = threading.Event()
@@ -295,7 +308,7 @@ def run(peer: NodesPeer, options: argparse.Namespace) -> dict[str, Any]:
     wrong = judge(writers, peer.bootstrap, options.partitions)
     wrong += [f"partition {index} has an open transaction" for index in still_open]
     wrong += [f"{each.name}: {each.failure!r}" for each in writers if each.failure]
-    wrong += [f"{each.name} does not end" for each in writers if each.is_alive()]
+    wrong += [f"{each.name} does not end: {each.call}" for each in writers if each.is_alive()]
     if stalled:
         wrong.append(f"no transaction in {STALL_SECONDS:g} s")
     return {
