@@ -49,6 +49,7 @@ from tests.campaigns.transforming.processes import PROGRAMS, Slot, command_of, e
 from tests.campaigns.transforming.watch import Follower, OffsetWatch, read_all, stable_offsets
 from tools.kafka_peer import KafkaPeer
 from tools.ottla_peer import OttlaPeer
+from tools.peer import Peer
 from tools.wire_client import Closed, WireClient
 
 GROUP = "transforming"
@@ -78,13 +79,7 @@ class Campaign:
     def __init__(self, options: argparse.Namespace, root: Path) -> None:
         self.options = options
         self.root = root
-        make = {"ottla": OttlaPeer, "kafka": KafkaPeer}[options.target]
-        session = {"group.consumer.session.timeout.ms": options.session * 1000}
-        if options.target == "kafka":
-            session["group.consumer.min.session.timeout.ms"] = 1000
-            session["group.consumer.min.heartbeat.interval.ms"] = 500
-        more = {"loggers": dict(options.broker_log)} if options.target == "kafka" else {}
-        self.peer = make(root / "data", OPTIONS | session, **more)
+        self.peer = self.make_peer()
         self.counts: Counter[str] = Counter()
         self.problems: list[str] = []
         self.stalls: list[str] = []
@@ -98,14 +93,31 @@ class Campaign:
         self.seconds = 0.0
         self.slowest_start_seconds = 0.0
 
+    def make_peer(self) -> Peer:
+        """Return the broker, which is started later."""
+        options = self.options
+        session = {"group.consumer.session.timeout.ms": options.session * 1000}
+        if options.target == "ottla":
+            return OttlaPeer(self.root / "data", OPTIONS | session)
+        session["group.consumer.min.session.timeout.ms"] = 1000
+        session["group.consumer.min.heartbeat.interval.ms"] = 500
+        loggers = dict(options.broker_log)
+        return KafkaPeer(self.root / "data", OPTIONS | session, loggers=loggers)
+
+    def make_topics(self) -> None:
+        with WireClient(self.peer.bootstrap) as wire:
+            for topic, count in records.PARTITIONS.items():
+                wire.create_topic(topic, count)
+
+    def make_watch(self) -> OffsetWatch:
+        return OffsetWatch(lambda: self.peer.bootstrap, self.ledger)
+
     def run(self) -> None:
         """Fill, transform under fire, settle, judge."""
         self.peer.start()
         if isinstance(self.peer, OttlaPeer):
             self.peer._asked_port = self.peer.port  # Its clients know no other.
-        with WireClient(self.peer.bootstrap) as wire:
-            for topic, count in records.PARTITIONS.items():
-                wire.create_topic(topic, count)
+        self.make_topics()
         self.make_input()
         self.compact_soon()
         command = command_of(self.options.client, self.root)
@@ -117,7 +129,7 @@ class Campaign:
             self.slots.append(Slot(name, [*command, *arguments], self.root))
         self.ledger = Ledger("follower", self.options.records)
         follower = Follower(self.peer.bootstrap, self.ledger)
-        watch = OffsetWatch(lambda: self.peer.bootstrap, self.ledger)
+        watch = self.make_watch()
         chaos = [
             threading.Thread(target=self.guard, args=(each,))
             for each in (self.kill_brokers, self.kill_applications)
@@ -325,9 +337,12 @@ class Campaign:
             found = self.settled()
         if found:
             self.problems.append(f"still open: {found}")
+        self.start_again()
+        time.sleep(1)  # For the follower to see that nothing has changed.
+
+    def start_again(self) -> None:
         self.peer.kill9()
         self.peer.start()
-        time.sleep(1)  # For the follower to see that nothing has changed.
 
     def settled(self) -> list[str]:
         """Wait until nothing is open; return what is after a minute."""
@@ -411,12 +426,11 @@ def span(text: str) -> tuple[float, float]:
     return least, most
 
 
-def main() -> int:
-    """Run the command line of the module's docstring."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", 1)[0])
+def parser_of(text: str) -> argparse.ArgumentParser:
+    """Return the options of such a campaign, whose module's docstring is ``text``."""
+    parser = argparse.ArgumentParser(description=text.split("\n\n", 1)[0])
     parser.add_argument("--client", choices=[*PROGRAMS, "java"], default="confluent")
     parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic")
-    parser.add_argument("--target", choices=["ottla", "kafka"], default="ottla")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--instances", type=int, default=2)
@@ -426,6 +440,34 @@ def main() -> int:
     parser.add_argument("--session", type=int, default=4, help="of a member, in seconds")
     parser.add_argument("--seconds-max", type=float, default=3600)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--directory", type=Path, help="keep logs and data here")
+    return parser
+
+
+def run(campaign: type[Campaign], options: argparse.Namespace) -> int:
+    """Run a campaign and print its report; return the exit code."""
+    root = options.directory or Path(tempfile.mkdtemp(prefix="exactly-once-"))
+    root.mkdir(parents=True, exist_ok=True)
+    one = campaign(options, root)
+    try:
+        one.run()
+    finally:
+        for slot in one.slots:
+            slot.kill()
+        one.peer.kill9()
+    report = one.report()
+    if options.directory is None and not report["problems"] and not report["stalls"]:
+        shutil.rmtree(root, ignore_errors=True)
+    else:
+        report["directory"] = str(root)
+    print(json.dumps(report, indent=2))
+    return 1 if report["problems"] else 0
+
+
+def main() -> int:
+    """Run the command line of the module's docstring."""
+    parser = parser_of(__doc__ or "")
+    parser.add_argument("--target", choices=["ottla", "kafka"], default="ottla")
     parser.add_argument(
         "--broker-log",
         type=lambda text: text.partition("=")[::2],
@@ -434,24 +476,7 @@ def main() -> int:
         metavar="LOGGER=LEVEL",
         help="have Kafka print more, such as kafka.request.logger=debug",
     )
-    parser.add_argument("--directory", type=Path, help="keep logs and data here")
-    options = parser.parse_args()
-    root = options.directory or Path(tempfile.mkdtemp(prefix="exactly-once-"))
-    root.mkdir(parents=True, exist_ok=True)
-    campaign = Campaign(options, root)
-    try:
-        campaign.run()
-    finally:
-        for slot in campaign.slots:
-            slot.kill()
-        campaign.peer.kill9()
-    report = campaign.report()
-    if options.directory is None and not report["problems"] and not report["stalls"]:
-        shutil.rmtree(root, ignore_errors=True)
-    else:
-        report["directory"] = str(root)
-    print(json.dumps(report, indent=2))
-    return 1 if report["problems"] else 0
+    return run(Campaign, parser.parse_args())
 
 
 if __name__ == "__main__":

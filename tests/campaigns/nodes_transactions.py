@@ -33,6 +33,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tools.nodes_peer import NodesPeer
 
 TOPIC, INPUT = "campaign", "input"
+INTERNAL = ("offsets.topic", "transaction.state.log")
 ABORT_EVERY = 5
 QUIET = {"log_level": 0, "logger": logging.getLogger("librdkafka")}
 CALL_SECONDS = 20.0
@@ -257,7 +258,8 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="keep the data and the log here")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        peer = NodesPeer((options.directory or Path(directory)) / "data", options.nodes)
+        replicas = {f"{topic}.replication.factor": options.replication for topic in INTERNAL}
+        peer = NodesPeer((options.directory or Path(directory)) / "data", options.nodes, replicas)
         try:
             report = run(peer.start(), options)
         finally:

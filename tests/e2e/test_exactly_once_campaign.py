@@ -19,6 +19,7 @@ from tests.campaigns.transforming.hanging import Open, is_committed
 from tests.campaigns.transforming.ledger import Ledger
 
 CAMPAIGN = Path(__file__).resolve().parent.parent / "campaigns" / "exactly_once.py"
+NODES = CAMPAIGN.with_name("exactly_once_nodes.py")
 pytestmark = pytest.mark.slow
 
 
@@ -55,6 +56,23 @@ def test_a_transforming_application_is_exact_whoever_is_killed(client, count):
     # A quick client may be through before the broker's first end.
     assert sum(count for name, count in report.items() if name.endswith(" kills")) >= 1, report
     assert report["results_read"] == 2 * count + report["transactions"]
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(sys.platform != "linux", reason="the campaign finds its nodes by /proc")
+def test_it_is_exact_on_nodes_whose_leaders_move():
+    options = ["--client", "ottla", "--protocol", "consumer", "--records", "5000"]
+    options += ["--batch", "50", "--abort-every", "5", "--seconds-max", "120"]
+    kills = ["--broker-kill", "2,4", "--application-kill", "3,6"]
+    done = subprocess.run(
+        [sys.executable, NODES, *options, *kills], capture_output=True, text=True, timeout=290
+    )
+    assert done.stdout.strip(), done.stderr
+    report = json.loads(done.stdout)
+    assert report["problems"] == []
+    assert report["broker kills"] >= 1, report
+    assert report["results_read"] == 2 * 5_000 + report["transactions"]
     assert done.returncode == 0, done.stdout + done.stderr
 
 
