@@ -225,11 +225,12 @@ def test(arguments: Sequence[str]) -> int:
     """Run the tests: all of them, or those that the arguments name.
 
     In one process more than there are cores: half of the tests' time they wait for a process or
-    for an answer.
+    for an answer. The slowest are named at the end.
     """
     fetch_kafka()
     processes = max(os.cpu_count() or 1, 2) + 1
-    return module("pytest", "-n", str(processes), "--dist", "loadgroup", *arguments)
+    slowest = ("--durations=40", "--durations-min=10")
+    return module("pytest", "-n", str(processes), "--dist", "loadgroup", *slowest, *arguments)
 
 
 def fast(arguments: Sequence[str]) -> int:
