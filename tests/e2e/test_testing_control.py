@@ -87,6 +87,16 @@ def test_a_fault_strikes_and_is_counted(broker):
         ("/faults", {"fault": "slow_disk", "up_to": "-1s"}, 400, ""),
         ("/faults", {"fault": "leader_moves", "times": 0}, 400, "at least 1"),
         ("/faults", {"fault": "rolling_restart", "times": "3"}, 400, "whole number"),
+        ("/faults", {"fault": "error", "api": 5, "code": 1}, 400, "no API 5"),
+        ("/faults", {"fault": "drop", "api": []}, 400, "no API"),
+        ("/faults", {"fault": "error", "api": "Produce", "code": 1.5}, 400, "no error 1.5"),
+        ("/faults", {"fault": "error", "api": "Produce", "code": None}, 400, "no error"),
+        ("/faults", {"fault": "drop", "api": "Fetch", "rate": "x"}, 400, "probability"),
+        ("/faults", {"fault": "drop", "api": "Fetch", "after": "no"}, 400, "true or false"),
+        ("/faults", {"fault": "fsync_error", "nth": "x"}, 400, "whole number"),
+        ("/faults", {"fault": "fsync_error", "nth": 0}, 400, "at least 1"),
+        ("/faults", {"fault": "fsync_error", "nth": None}, 400, "whole number"),
+        ("/restart", {"kill": "no"}, 400, "true or false"),
         ("/faults", [], 400, "no JSON object"),
         ("/clock/advance", {}, 400, "by is missing"),
         ("/clock/advance", {"by": "-1d"}, 400, ""),
@@ -100,6 +110,7 @@ def test_what_is_wrong_is_said(broker, path, body, status, why):
     assert found == status, said
     assert why in said
     assert ask(broker)[0] == 200
+    broker.produce(broker.create_topic(), "it works as before")
 
 
 def test_a_web_page_is_refused(broker):

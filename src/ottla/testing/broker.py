@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
+from ottla.errors import OttlaError
 from ottla.testing.cluster import Cluster, seconds_of
 from ottla.testing.faults import Fault, Faults, UnmatchedFault
 from ottla.testing.hosts import BrokerFailed, Host, InProcess, InThread
@@ -129,8 +130,9 @@ class Broker(Cluster):
             control.stop()
         try:
             unmatched = self.faults.clear()
-        except BrokerFailed:  # Its process has ended; nobody knows.
+        except OttlaError:  # Its process has ended, or it did not start again; nobody knows.
             unmatched = []
+            self.faults.forget()
         host, self._host = self._host, None
         atexit.unregister(self.stop)
         self.close()

@@ -4,7 +4,7 @@ Works on any cluster, so that the same tests run against Ottla and against Kafka
 and may come from any thread. Built on ``ottla.client.blocking``; knows nothing of brokers' insides.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self, TypeVar
 
 from ottla.client.blocking.cluster import BlockingClient
@@ -45,7 +45,9 @@ PAUSE_MS = 20
 """How long a read waits for records before it looks at the time again."""
 
 Answer = TypeVar("Answer", bound=Message)
-Headers = Iterable[tuple[str, bytes | None]]
+Headers = Iterable[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
+BATCH_BYTES = 512 << 10
+"""About as much goes into a batch: less than what a topic takes."""
 
 
 class Received(NamedTuple):
@@ -172,10 +174,11 @@ class Cluster:
         ``value`` None: a tombstone. ``partition`` None: by the key as Java's client does, else 0.
         ``timestamp`` in ms since 1970; None: now. The topic is made if the cluster makes topics.
         """
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
         record = Record(
             key=_bytes(key),
             value=_bytes(value),
-            headers=tuple(headers),
+            headers=tuple((name, _bytes(data)) for name, data in pairs),
             timestamp=SystemClock().wall_ms() if timestamp is None else timestamp,
         )
         return self.produce_records(topic, [record], partition=partition)[0]
@@ -200,10 +203,11 @@ class Cluster:
                 batches.setdefault(_choose(record.key, count, partition), []).append(index)
             places: dict[int, Written] = {}
             for number, indexes in batches.items():
-                batch = build_batch([wanted[index] for index in indexes])
-                base = self._write(client, TopicPartition(topic, number), batch)
-                for delta, index in enumerate(indexes):
-                    places[index] = Written(topic, number, base + delta)
+                for part in _parts(wanted, indexes):
+                    batch = build_batch([wanted[index] for index in part])
+                    base = self._write(client, TopicPartition(topic, number), batch)
+                    for delta, index in enumerate(part):
+                        places[index] = Written(topic, number, base + delta)
         return [places[index] for index in range(len(wanted))]
 
     def records(
@@ -350,6 +354,23 @@ def _choose(key: bytes | None, count: int, partition: int | None) -> int:
     if partition is not None:
         return partition
     return 0 if key is None else partition_of_key(key, count)
+
+
+def _parts(records: Sequence[Record], indexes: Iterable[int]) -> Iterator[list[int]]:
+    """Yield the indexes of records that go into one batch each."""
+    part: list[int] = []
+    size_bytes = 0
+    for index in indexes:
+        one = records[index]
+        of_headers = sum(len(name) + len(data or b"") for name, data in one.headers)
+        more = len(one.key or b"") + len(one.value or b"") + of_headers
+        if part and size_bytes + more > BATCH_BYTES:
+            yield part
+            part, size_bytes = [], 0
+        part.append(index)
+        size_bytes += more
+    if part:
+        yield part
 
 
 def _end_of(records: memoryview, offset: int) -> int:

@@ -115,7 +115,9 @@ class Control:
                 return {"time_ms": self._broker.clock.wall_ms()}
             case "POST", ("restart",):
                 given = _details(asked, "kill", "power_loss")
-                self._broker.restart(**{name: bool(each) for name, each in given.items()})
+                if any(not isinstance(each, bool) for each in given.values()):
+                    raise Refused("kill and power_loss are true or false")  # "no" is no false.
+                self._broker.restart(**given)
                 return self._shown()
             case "POST", ("faults",):
                 return self._plan(_details(asked))

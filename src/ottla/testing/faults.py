@@ -143,7 +143,8 @@ class Faults:
 
     def fsync_error(self, *, nth: int = 1) -> Fault:
         """Let the ``nth`` fsync from now fail with an I/O error, once."""
-        return self._keep("an fsync that fails", self._ask("fsync_error", nth=nth))
+        question = {"nth": _positive(nth, "nth")}
+        return self._keep("an fsync that fails", self._ask("fsync_error", **question))
 
     def rolling_restart(
         self, *, times: int = 3, away: str | float = "20ms", seed: int | None = None
@@ -217,6 +218,10 @@ class Faults:
         self._planned.clear()
         return unmatched
 
+    def forget(self) -> None:
+        """Forget all faults: nobody is there to heal them."""
+        self._planned.clear()
+
     def _plan(
         self, what: str, action: str, api: str | None, where: Where, **details: object
     ) -> Fault:
@@ -263,14 +268,15 @@ def _positive(number: int, name: str) -> int:
 
 
 def _key(api: str) -> int:
-    wanted = api.replace("_", "").lower()
+    wanted = str(api).replace("_", "").lower()
     for key in ApiKey:
         if key.name.replace("_", "").lower() == wanted:
             return key.value
-    raise NoSuchFault(f"no API {api}{_near(api, [api_name(key) for key in ApiKey])}")
+    raise NoSuchFault(f"no API {api}{_near(str(api), [api_name(key) for key in ApiKey])}")
 
 
 def _code(name: str) -> int:
+    name = str(name)  # From the endpoint's JSON it may be anything.
     if name.upper() in ErrorCode.__members__:
         return ErrorCode[name.upper()].value
     raise NoSuchFault(f"no error {name}{_near(name.upper(), list(ErrorCode.__members__))}")

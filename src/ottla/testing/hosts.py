@@ -29,6 +29,9 @@ class BrokerFailed(OttlaError):
     """The broker did not start, or a process of its own ended."""
 
 
+_OF_A_FORK = "the broker runs in the process of which this one is a fork"
+
+
 class Host(Protocol):
     """Runs one broker."""
 
@@ -79,7 +82,7 @@ class InThread:
         if server is None:
             raise BrokerFailed("the broker is not running")
         if self._thread.is_elsewhere:
-            raise BrokerFailed("the broker runs in the process of which this one is a fork")
+            raise BrokerFailed(_OF_A_FORK)
         return self._thread.run(lambda: server.do({"do": do, **details}))
 
     def log(self) -> str:
@@ -96,6 +99,8 @@ class InProcess:
         self._answers: IO[bytes] | None = None
         self._lock = new_lock()
         """Use: the test asks, and so may its control endpoint."""
+        self._owner = os.getpid()
+        """Use: a fork of this process has the same pipes, and no broker."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with this object
 
     def start(self) -> tuple[str, int]:
@@ -122,6 +127,8 @@ class InProcess:
     def stop(self) -> None:
         """End the process's input, at which it stops in good order; kill it if it does not."""
         process, self._process = self._process, None
+        if self._owner != os.getpid():
+            return
         if process is not None and process.stdin is not None:
             with suppress(BrokenPipeError):  # It has ended already.
                 process.stdin.close()
@@ -147,6 +154,8 @@ class InProcess:
     def _ask(self, **question: object) -> Any:  # noqa: ANN401 - JSON
         """Return the answer to a question. Raises BrokerFailed."""
         process, answers = self._process, self._answers
+        if self._owner != os.getpid():
+            raise BrokerFailed(_OF_A_FORK)
         if process is None or process.stdin is None or answers is None:
             raise BrokerFailed("the broker is not running")
         try:

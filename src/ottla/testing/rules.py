@@ -5,6 +5,7 @@ first matching request, or from the nth on so many, or each with a probability. 
 does nothing: ``intercept`` asks for each request and acts.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
@@ -46,6 +47,25 @@ class Facts(NamedTuple):
     """Those in whose transaction it does something."""
 
 
+_FIELDS: tuple[tuple[tuple[str, ...], Callable[[object], bool], str], ...] = (
+    (("nth", "times"), lambda it: isinstance(it, int) and it >= 1, "1 or more"),
+    (
+        ("rate",),
+        lambda it: isinstance(it, (int, float)) and 0 <= it <= 1,
+        "a probability, from 0 to 1",
+    ),
+    (
+        ("topic", "client_id", "group", "transactional_id"),
+        lambda it: isinstance(it, str),
+        "a text",
+    ),
+    (("seed",), lambda it: isinstance(it, int), "a whole number"),
+    (("partition",), lambda it: isinstance(it, int) and it >= 0, "a number from 0 on"),
+    (("after", "kill"), lambda it: isinstance(it, bool), "true or false"),  # "no" would be a yes.
+)
+"""What fields may be when they are not None: they come from JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One fault. ``None`` stands for any."""
@@ -76,32 +96,16 @@ class Rule:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a fault that means nothing: a test would wait for it in vain."""
-        counts: dict[str, object] = {"nth": self.nth, "times": self.times}
-        for name, count in counts.items():
-            if count is not None and (not isinstance(count, int) or count < 1):
-                raise ValueError(f"{name}={count!r}: expected 1 or more")
-        if self.rate is not None and not 0 <= self.rate <= 1:
-            raise ValueError(f"rate={self.rate!r}: expected a probability, from 0 to 1")
+        for names, is_right, expected in _FIELDS:
+            for name in names:
+                value: object = getattr(self, name)
+                if value is not None and not is_right(value):
+                    raise ValueError(f"{name}={value!r}: expected {expected}")
         is_span = self.action in (Action.DELAY, Action.THROTTLE)
         if is_span and not 0 < self.seconds < inf:
             raise ValueError(f"a {self.action.value} of {self.seconds} s: expected more than 0")
         if self.action is Action.ERROR and (self.code not in _CODES or self.code == 0):
             raise ValueError(f"{self.code} is no error code of Kafka's")
-        texts: dict[str, object] = {
-            "topic": self.topic,
-            "client_id": self.client_id,
-            "group": self.group,
-            "transactional_id": self.transactional_id,
-        }
-        for name, text in texts.items():
-            if text is not None and not isinstance(text, str):
-                raise ValueError(f"{name}={text!r}: expected a text")
-        seed: object = self.seed
-        if seed is not None and not isinstance(seed, int):
-            raise ValueError(f"seed={seed!r}: expected a whole number")
-        number: object = self.partition
-        if number is not None and (not isinstance(number, int) or number < 0):
-            raise ValueError(f"partition={number!r}: expected a number from 0 on")
 
     def matches(self, facts: Facts) -> bool:
         """Whether the rule is about this request."""

@@ -61,6 +61,8 @@ class Server:
         self.rules = Rules(SystemRng())
         self._store = MemoryStore(self.clock)
         """Use: only in memory; a new one for each life."""
+        self._kept: list[Put] = []
+        """Use: what the store held at the end of the last life."""
         self.disk = FaultyDisk(self._kept_disk())
         self._disk_faults: dict[int, DiskFault] = {}
         self._life: tuple[Broker, Environment] | None = None
@@ -159,10 +161,8 @@ class Server:
             self._fail_again()
         else:
             await broker.stop()
-        self._store = MemoryStore(self.clock)
-        kept = [Put(each.key, each.value) for each in entries if each.session == NO_SESSION]
-        for first in range(0, len(kept), OPS_MAX):
-            await self._store.commit([], kept[first : first + OPS_MAX])
+        self._kept = [Put(each.key, each.value) for each in entries if each.session == NO_SESSION]
+        await self._fill_store()
         self._texts["listeners"] = f"PLAINTEXT://{host}:{port}"
 
     async def do(self, question: Mapping[str, Any]) -> object:
@@ -170,10 +170,12 @@ class Server:
 
         Raises ValueError for a word that nobody knows.
         """
-        if self._trouble:
-            raise ServerTrouble(self._trouble)
         details = dict(question)
         word = details.pop("do")
+        if word == "restart":
+            return await self._restart(**details)
+        if self._trouble:
+            raise ServerTrouble(self._trouble)
         known: dict[str, Callable[..., object]] = {
             "wall_ms": self.clock.wall_ms,
             "requests": self.requests.lines,
@@ -188,13 +190,30 @@ class Server:
             async with self._lives:
                 await self.clock.jump(details["seconds"])
             return None
-        if word == "restart":
-            async with self._lives:
-                await self.end(kill=details["kill"], power_loss=details["power_loss"])
-                return list(await self.start())
         if word not in known:
             raise ValueError(f"unknown question {word}")
         return known[word](**details)
+
+    async def _restart(self, *, kill: bool, power_loss: bool) -> list[str | int]:
+        """End this life, if there is one, and begin the next. Raises ServerTrouble."""
+        async with self._lives:
+            if self._life is not None:
+                await self.end(kill=kill, power_loss=power_loss)
+            else:  # A start that failed has closed the store.
+                await self._fill_store()
+            try:
+                address = await self.start()
+            except OSError as error:  # The port is somebody else's by now.
+                self._trouble = f"it did not start again: {error}"
+                raise ServerTrouble(self._trouble) from error
+            self._trouble = ""
+            return list(address)
+
+    async def _fill_store(self) -> None:
+        """Make the store of the next life, with what is kept."""
+        self._store = MemoryStore(self.clock)
+        for first in range(0, len(self._kept), OPS_MAX):
+            await self._store.commit([], self._kept[first : first + OPS_MAX])
 
     async def _open_store(self) -> MemoryStore:
         return self._store

@@ -1,11 +1,13 @@
 """A broker for tests, in a thread and in a process, and what it leaves alone."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +15,7 @@ import time
 
 import pytest
 
+import ottla
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.records.record import Record
 from ottla.testing import Broker, KafkaContainer
@@ -301,3 +304,77 @@ print(len(broker.records(topic)))
         "1",
     ]
     assert done.stderr == ""
+
+
+def test_many_records_are_written_though_they_are_more_than_a_batch():
+    with Broker() as broker:
+        topic = broker.create_topic(partitions=2)
+        written = broker.produce_values(topic, [f"{number:1000}" for number in range(3000)])
+        assert [each.offset for each in written] == list(range(3000))
+        assert [int(each.value) for each in broker.records(topic)] == list(range(3000))
+
+
+def test_headers_may_be_what_the_client_takes():
+    with Broker() as broker:
+        topic = broker.create_topic()
+        broker.produce(topic, "v", headers={"a": "text", "b": None})
+        broker.produce(topic, "v", headers=[("a", b"1"), ("a", "2")])
+        first, second = broker.records(topic)
+    assert first.headers == (("a", b"text"), ("b", None))
+    assert second.headers == (("a", b"1"), ("a", b"2"))
+
+
+def test_a_fork_of_a_test_does_not_ask_the_process_of_a_broker():
+    """Child and parent have the same pipes: each would read the answers of the other."""
+    with Broker(process=True) as broker:
+        fault = broker.faults.drop("Heartbeat")
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                broker.last_requests()
+            except BrokerFailed:
+                broker.stop()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        assert (fault.struck, broker.records(broker.create_topic())) == (0, [])
+        fault.heal()
+        broker.faults.forget()
+
+
+def test_a_broker_whose_port_is_taken_meanwhile_says_so_and_starts_again_later():
+    with Broker(process=True) as broker:
+        host, _, port = broker.bootstrap.rpartition(":")
+        topic = broker.create_topic()
+        broker.faults.rolling_restart(times=1, away="1s", seed=1)
+        taken = None
+        with ottla.Client(broker.bootstrap) as client:
+            while taken is None:
+                with contextlib.suppress(ottla.ClientError):
+                    client.produce(topic, "v", timeout=0.1)
+                taken = listening(host, int(port))
+            with taken:
+                said = ""
+                while not said:
+                    try:
+                        broker.last_requests()
+                    except BrokerFailed as error:
+                        said = str(error)
+            assert "did not start again" in said
+            broker.restart()
+            assert client.produce(topic, "v", timeout=30).offset >= 0
+
+
+def listening(host, port):
+    """Return a socket that has the port; None: somebody has it."""
+    found = socket.socket()
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+        found.listen()
+    except OSError:
+        found.close()
+        return None
+    return found
