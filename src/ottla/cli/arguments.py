@@ -150,6 +150,7 @@ def add_client_options(parser: Parser) -> None:
         "-b",
         "--bootstrap-server",
         dest="bootstrap",
+        type=not_empty,
         metavar="HOST:PORT,...",
         help=f"its address; else what settings say, $OTTLA_BOOTSTRAP, or {DEFAULT_BOOTSTRAP}",
     )
@@ -163,10 +164,16 @@ def add_client_options(parser: Parser) -> None:
         help="a client setting, e.g. request.timeout.ms=5s",
     )
     group.add_argument(
-        "--command-config", metavar="FILE", help="a properties file of client settings"
+        "--command-config",
+        type=not_empty,
+        metavar="FILE",
+        help="a properties file of client settings",
     )
     group.add_argument(
-        "--profile", metavar="NAME", help="settings by name: ottla profile; $OTTLA_PROFILE"
+        "--profile",
+        type=not_empty,
+        metavar="NAME",
+        help="settings by name: ottla profile; $OTTLA_PROFILE",
     )
     group.add_argument(
         "--timeout",
@@ -200,6 +207,13 @@ def one_of(*names: str) -> Callable[[str], str]:
         raise argparse.ArgumentTypeError(f"{text!r} is not one of them; {hint}")
 
     return named
+
+
+def not_empty(text: str) -> str:
+    """Return a text that is there, for argparse's ``type``: ``-b "$UNSET"`` means no default."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty")
+    return text
 
 
 def at_least_one(text: str) -> int:

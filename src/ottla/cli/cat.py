@@ -10,7 +10,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ottla.cli.arguments import DEFAULT_TIMEOUT, Commands, add_command, at_least_one
+from ottla.cli.arguments import DEFAULT_TIMEOUT, Commands, add_command, at_least_one, not_empty
 from ottla.cli.cat_options import say
 from ottla.cli.failure import Exit, Failure, leave
 
@@ -78,7 +78,9 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "-c", dest="count", type=at_least_one, metavar="N", help="end after so many"
     )
-    parser.add_argument("-b", dest="bootstrap", metavar="HOST:PORT,...", help="the cluster")
+    parser.add_argument(
+        "-b", dest="bootstrap", type=not_empty, metavar="HOST:PORT,...", help="the cluster"
+    )
     parser.add_argument("-m", dest="seconds", metavar="SECONDS", help="how long to try to connect")
     parser.add_argument(
         "--timeout", metavar="TIME", help=f"the same, as of other commands; {DEFAULT_TIMEOUT}"

@@ -16,6 +16,7 @@ from ottla.cli.arguments import (
     add_command,
     add_group,
     add_output_option,
+    not_empty,
 )
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.near import did_you_mean, near_names
@@ -79,7 +80,9 @@ def register(commands: Commands) -> None:
 
     about = "List configs in which two differ; 1 if any."
     parser = _declare(verbs, "diff", about, diff)
-    parser.add_argument("second", metavar="SECOND", nargs="?", help="else the same one elsewhere")
+    parser.add_argument(
+        "second", type=not_empty, metavar="SECOND", nargs="?", help="else the same one elsewhere"
+    )
     add_output_option(parser, *FORMATS)
     add_second_options(parser)
     add_client_options(parser)

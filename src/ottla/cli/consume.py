@@ -10,6 +10,7 @@ from ottla.cli.arguments import (
     add_command,
     add_output_option,
     at_least_one,
+    not_empty,
     whole,
 )
 from ottla.cli.consume_offline import without_offline
@@ -39,13 +40,14 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--from",
         "--offset",
+        type=not_empty,
         dest="start",
-        default="",
         metavar="PLACE",
         help="earliest, latest, an offset, -10, -5m or a time; else earliest, latest with --tail",
     )
     parser.add_argument(
         "--to",
+        type=not_empty,
         dest="end",
         metavar="PLACE",
         help="stop before an offset, -10, -5m or a time, in each partition",
@@ -184,13 +186,13 @@ async def _read(
     """Print from a place to the end, or for ever."""
     place = options.start or ("latest" if options.tail else "earliest")
     place = "earliest" if options.from_beginning else place
-    positions = await _places(cluster, partitions, place)
+    positions = await start_offsets(cluster, partitions, place, SystemClock())
     limits = FetchLimits(read_committed=options.read_committed)
     ends: dict[TopicPartition, int] | None = None
     if not options.tail:
         ends = await _ends(cluster, partitions, read_committed=limits.read_committed)
         if options.end is not None:
-            bounds = await _places(cluster, partitions, options.end)
+            bounds = await start_offsets(cluster, partitions, options.end, SystemClock())
             ends = {each: min(end, bounds[each]) for each, end in ends.items()}
         positions = {each: at for each, at in positions.items() if at < ends[each]}
     if options.tail and sys.stderr.isatty():
@@ -236,7 +238,7 @@ async def _read_as_member(
     place = "earliest" if options.from_beginning else options.start or "earliest"
 
     async def places(partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return await _places(cluster, partitions, place)
+        return await start_offsets(cluster, partitions, place, SystemClock())
 
     groups, names = Groups(cluster), frozenset(each.name for each in topics)
     found = await new_member(cluster, groups, options.group, names, Membership())
@@ -261,16 +263,6 @@ def _partitions(view: TopicView, chosen: list[int]) -> list[TopicPartition]:
             why = f"{view.name} has partitions 0 to {len(view.partitions) - 1}"
             raise Failure(f"{view.name} has no partition {each}", why=why, code=Exit.NOT_FOUND)
     return [TopicPartition(view.name, each) for each in chosen or view.partitions]
-
-
-async def _places(
-    cluster: Cluster, partitions: Sequence[TopicPartition], place: str
-) -> dict[TopicPartition, int]:
-    """Return the offset of a place in each partition. Raises Failure."""
-    try:
-        return await start_offsets(cluster, partitions, place, SystemClock())
-    except ValueError as error:
-        raise Failure(str(error), code=Exit.USAGE) from error
 
 
 async def _ends(

@@ -50,7 +50,7 @@ def _password(fields: dict[str, str]) -> str:
     if "password" in fields:
         raise _unusable("password and password-file exclude each other")
     try:
-        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+        return Path(path).read_text(encoding="utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8"
         raise _unusable(f"cannot read {path}: {why}") from error

@@ -87,10 +87,7 @@ async def _wanted(
             each: min(max(committed[each].offset + options.shift, starts[each]), ends[each])
             for each in partitions
         }
-    try:
-        return await start_offsets(cluster, partitions, options.place, SystemClock())
-    except ValueError as error:
-        raise Failure(str(error), code=Exit.USAGE) from error
+    return await start_offsets(cluster, partitions, options.place, SystemClock())
 
 
 async def _check_inside(cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> None:
@@ -119,7 +116,7 @@ def read_offsets(path: Path, group: str) -> dict[TopicPartition, int]:
     left out, too; tabs are as good as commas. Raises Failure.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8"
         raise Failure(f"cannot read {path}", why=why, code=Exit.USAGE) from error

@@ -17,6 +17,7 @@ from ottla.cli.arguments import (
     add_command,
     add_group,
     add_output_option,
+    not_empty,
     whole,
 )
 from ottla.cli.failure import Exit, Failure, explain, leave, leave_at_once
@@ -64,7 +65,9 @@ def _declare_init(parser: Parser) -> None:
     )
     parser.add_argument("--list", action="store_true", help="what templates there are")
     add_output_option(parser, *FORMATS)
-    parser.add_argument("-b", "--bootstrap-server", dest="bootstrap", metavar="HOST:PORT")
+    parser.add_argument(
+        "-b", "--bootstrap-server", dest="bootstrap", type=not_empty, metavar="HOST:PORT"
+    )
 
 
 def _declare_project(parser: Parser) -> None:
@@ -73,7 +76,7 @@ def _declare_project(parser: Parser) -> None:
     )
     group = parser.add_argument_group("the session")
     group.add_argument(
-        "-b", "--bootstrap-server", dest="bootstrap", metavar="HOST:PORT,...",
+        "-b", "--bootstrap-server", dest="bootstrap", type=not_empty, metavar="HOST:PORT,...",
         help="the cluster; else ottla.bootstrap of the spec",
     )  # fmt: skip
     group.add_argument(

@@ -4,7 +4,15 @@ from argparse import Namespace
 from pathlib import Path
 
 from ottla.cli import profile_files as files
-from ottla.cli.arguments import Command, Commands, Parser, add_command, add_group, add_output_option
+from ottla.cli.arguments import (
+    Command,
+    Commands,
+    Parser,
+    add_command,
+    add_group,
+    add_output_option,
+    not_empty,
+)
 from ottla.cli.failure import Exit, Failure, explain, leave
 from ottla.cli.output import FORMATS, Row, chosen, note, write_rows
 from ottla.config.option import InvalidConfig
@@ -34,7 +42,9 @@ def register(commands: Commands) -> None:
         metavar="KEY=VALUE",
         help="a client setting; KEY= takes it away",
     )
-    parser.add_argument("-b", "--bootstrap-server", dest="servers", metavar="HOST:PORT,...")
+    parser.add_argument(
+        "-b", "--bootstrap-server", dest="servers", type=not_empty, metavar="HOST:PORT,..."
+    )
     parser = add_command(verbs, "use", "Use a profile where nothing else names a cluster.", use)
     parser.add_argument("name", metavar="NAME", nargs="?", help="none: use no profile any more")
     _add(verbs, "delete", "Delete a profile.", delete)
@@ -139,7 +149,7 @@ def _read(name: str) -> dict[str, str]:
     from ottla.config.files import read_properties
 
     try:
-        return read_properties(files.existing(name).read_text(encoding="utf-8"))
+        return read_properties(files.existing(name).read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, InvalidConfig) as error:
         leave(Failure(f"cannot read the profile {name}", why=str(error), code=Exit.USAGE))
     except Failure as failure:

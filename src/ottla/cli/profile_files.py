@@ -106,7 +106,7 @@ def _of_file(key: str, path: str) -> str:
     try:
         with Path(path).expanduser().open("rb") as file:
             data = file.read(SECRET_BYTES_MAX)
-        return data.decode().rstrip("\r\n")
+        return data.decode("utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(f"{key}: cannot read {path}", why=str(error), code=Exit.USAGE) from error
 

@@ -101,7 +101,7 @@ def _read_file(path: Path) -> dict[str, str]:
     from ottla.config.files import read_properties
 
     try:
-        return read_properties(path.read_text(encoding="utf-8"))
+        return read_properties(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(f"cannot read {path}", why=str(error), code=Exit.USAGE) from error
 

@@ -331,7 +331,7 @@ def _has_port(text: str) -> bool:
 
 def _read_file(path: Path) -> dict[str, str]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise Failure(f"cannot read {path}: {error.strerror}", code=Exit.USAGE) from error
     except UnicodeDecodeError as error:

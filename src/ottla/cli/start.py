@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from ottla.cli.failure import Exit, Failure
 from ottla.cli.near import did_you_mean
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.wire.offsets import EARLIEST, LATEST, NO_OFFSET
@@ -14,8 +15,8 @@ from ottla.ids import INT64_MAX, TopicPartition
 async def start_offsets(
     cluster: Cluster, partitions: Sequence[TopicPartition], text: str, clock: Clock
 ) -> dict[TopicPartition, int]:
-    """Return the offset to begin at in each partition, inside the log. Raises ValueError."""
-    timestamp = start_timestamp(text, clock.wall_ms())
+    """Return the offset to begin at in each partition, inside the log. Raises Failure."""
+    timestamp = checked_timestamp(text, clock)
     starts = await _offsets(cluster, partitions, EARLIEST)
     ends = await _offsets(cluster, partitions, LATEST)
     if timestamp is not None:
@@ -30,6 +31,14 @@ async def start_offsets(
     number = int(text)
     wanted = {each: number if number >= 0 else ends[each] + number for each in partitions}
     return {each: min(max(wanted[each], starts[each]), ends[each]) for each in partitions}
+
+
+def checked_timestamp(text: str, clock: Clock) -> int | None:
+    """Return as ``start_timestamp``. Raises Failure: before anything is made or changed."""
+    try:
+        return start_timestamp(text, clock.wall_ms())
+    except ValueError as error:
+        raise Failure(str(error), code=Exit.USAGE) from error
 
 
 def start_timestamp(text: str, now_ms: int) -> int | None:

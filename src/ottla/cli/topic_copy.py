@@ -14,7 +14,7 @@ from ottla.cli.group import check_empty, existing_group
 from ottla.cli.output import Row, counted, note, write_rows
 from ottla.cli.run import run
 from ottla.cli.second_cluster import second_cluster
-from ottla.cli.start import start_offsets
+from ottla.cli.start import checked_timestamp, start_offsets
 from ottla.cli.topic_choice import existing_topic
 from ottla.cli.topic_copier import (
     Copier,
@@ -54,6 +54,8 @@ def copy(options: Namespace) -> None:
 
 async def _copy(options: Namespace, cluster: Cluster, other: Cluster) -> None:
     source, target = options.first, options.second or options.first
+    if options.place is not None:
+        checked_timestamp(options.place, SystemClock())
     view = await existing_topic(cluster, source)
     cluster_id = cluster.view.cluster_id
     await other.refresh([])
@@ -219,10 +221,7 @@ async def _bounds(
         )
     places = starts
     if place is not None:
-        try:
-            places = await start_offsets(cluster, sources, place, SystemClock())
-        except ValueError as error:
-            raise Failure(str(error), code=Exit.USAGE) from error
+        places = await start_offsets(cluster, sources, place, SystemClock())
     target_starts = await _offsets(other, list(targets.values()), EARLIEST)
     target_ends = await _offsets(other, list(targets.values()), LATEST)
     return {

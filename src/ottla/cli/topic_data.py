@@ -8,6 +8,7 @@ from ottla.cli.arguments import (
     add_command,
     add_output_option,
     later,
+    not_empty,
     whole,
 )
 from ottla.cli.consent import add_consent_options
@@ -43,6 +44,7 @@ def _declare_count(verbs: Commands) -> None:
     parser.add_argument("topic", metavar="TOPIC[:N,N]", help="all partitions, or these")
     parser.add_argument(
         "--from",
+        type=not_empty,
         dest="start",
         default="earliest",
         metavar="PLACE",
@@ -58,6 +60,7 @@ def _declare_trim(verbs: Commands) -> None:
     parser.add_argument("topic", metavar="TOPIC[:N,N]", help="all partitions, or these")
     parser.add_argument(
         "--to",
+        type=not_empty,
         dest="place",
         required=True,
         metavar="PLACE",
@@ -76,9 +79,12 @@ def _declare_copy(verbs: Commands) -> None:
     )
     parser = add_command(verbs, "copy", about, later("ottla.cli.topic_copy", "copy"))
     parser.add_argument("first", metavar="FROM")
-    parser.add_argument("second", metavar="TO", nargs="?", help="else the same name; may be new")
+    parser.add_argument(
+        "second", type=not_empty, metavar="TO", nargs="?", help="else the same name; may be new"
+    )
     parser.add_argument(
         "--from",
+        type=not_empty,
         dest="place",
         metavar="PLACE",
         help="begin at an offset, -10, -5m or a time; else at the earliest",
@@ -108,7 +114,9 @@ def _declare_diff(verbs: Commands) -> None:
     about = "Tell whether two topics hold the same records, with a digest per partition; 1 if not."
     parser = add_command(verbs, "diff", about, later("ottla.cli.topic_diff", "diff"))
     parser.add_argument("first", metavar="FIRST")
-    parser.add_argument("second", metavar="SECOND", nargs="?", help="else the same name elsewhere")
+    parser.add_argument(
+        "second", type=not_empty, metavar="SECOND", nargs="?", help="else the same name elsewhere"
+    )
     add_output_option(parser, *FORMATS)
     add_second_options(parser)
     add_client_options(parser)

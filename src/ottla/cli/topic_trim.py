@@ -26,10 +26,7 @@ def trim(options: Namespace) -> None:
         partitions = await chosen_partitions(cluster, options.topic)
         starts = await _offsets(cluster, partitions, EARLIEST)
         ends = await _offsets(cluster, partitions, LATEST)
-        try:
-            wanted = await start_offsets(cluster, partitions, options.place, SystemClock())
-        except ValueError as error:
-            raise Failure(str(error), code=Exit.USAGE) from error
+        wanted = await start_offsets(cluster, partitions, options.place, SystemClock())
         _check_inside(options.place, ends)
         rows: list[Row] = [
             {

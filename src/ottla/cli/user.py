@@ -141,7 +141,7 @@ def _read_password(name: str, path: str | None) -> str:
 
 def _first_line(path: str) -> str:
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8"
         raise Failure(f"cannot read {path}: {why}", code=Exit.USAGE) from error
