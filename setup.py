@@ -1,4 +1,6 @@
-"""Build the ten extensions, loops over records and one over syncs, where a C compiler is at hand.
+"""Build the eleven extensions where a C compiler is at hand.
+
+They are loops over records, one over syncs, and the meter of quotas.
 
 Everything else is declared in pyproject.toml. The extension comes from the very .py file that is
 installed beside it: whoever cannot build it gets the same results from the interpreted form.
@@ -19,7 +21,7 @@ extensions = cythonize(
             *("records.kernels", "records.batch_walk", "records.time_search", "records.cleaning"),
             "records.rows",
             *("records.columnar.columns", "records.columnar.writer"),
-            *("records.columnar.avro", "records.columnar.row_sums", "env.sync_loop"),
+            *("records.columnar.avro", "records.columnar.row_sums", "env.sync_loop", "quota.meter"),
         )
     ],
     build_dir="build",  # the generated C stays out of the sources

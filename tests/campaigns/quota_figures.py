@@ -31,7 +31,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.quota.rate import Meter, Windows
+from ottla.quota.meter import Meter
+from ottla.quota.rate import Windows
 from ottla.quota.token_bucket import TokenBucket
 from tools.ottla_peer import OttlaPeer
 from tools.wire_client import WireClient, batch

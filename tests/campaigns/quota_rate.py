@@ -27,7 +27,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from ottla.quota.rate import Meter, Windows
+from ottla.quota.meter import Meter
+from ottla.quota.rate import Windows
 from tools.kafka_peer import KafkaPeer, tool_command
 from tools.ottla_peer import OttlaPeer
 from tools.wire_client import WireClient

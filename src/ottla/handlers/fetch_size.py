@@ -11,10 +11,10 @@ from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.messages.fetch import TOPIC_IDS_SINCE
 from ottla.replication.fetch import FetchedPartition
 
-FLEXIBLE_SINCE = 12
+_FLEXIBLE_SINCE = 12
 _TOPIC_ID_BYTES = 16
 _ABORTED_BYTES = 16
-ONE_BYTE_MAX, TWO_BYTES_MAX = 126, 16_382
+_ONE_BYTE_MAX, _TWO_BYTES_MAX = 126, 16_382
 """Lengths above them take more than one byte, or two, in flexible versions."""
 
 
@@ -23,20 +23,20 @@ def answer_bytes(version: int, fetched: Sequence[FetchedPartition]) -> int:
 
     Partitions of a topic stand together.
     """
-    if len(fetched) != 1 or version < FLEXIBLE_SINCE or (only := fetched[0]).aborted:
+    if len(fetched) != 1 or version < _FLEXIBLE_SINCE or (only := fetched[0]).aborted:
         return _of_many(version, fetched)
     size = ONE_PARTITION_BYTES[version]  # The usual answer, faster.
     if version < TOPIC_IDS_SINCE:
         name = only.topic_partition.topic
         name_bytes = len(name) if name.isascii() else len(name.encode())
-        size += name_bytes + (name_bytes > ONE_BYTE_MAX)
+        size += name_bytes + (name_bytes > _ONE_BYTE_MAX)
     region = only.region
     if region is None:
         return size
     records_bytes = region.length_bytes
-    if records_bytes <= ONE_BYTE_MAX:
+    if records_bytes <= _ONE_BYTE_MAX:
         return size + records_bytes
-    if records_bytes <= TWO_BYTES_MAX:
+    if records_bytes <= _TWO_BYTES_MAX:
         return size + records_bytes + 1
     return size + records_bytes + _varint_bytes(records_bytes + 1) - 1
 
@@ -77,7 +77,7 @@ def _fixed(version: int) -> tuple[int, int, int, bool]:
     In flexible versions these are those with one byte for the length of a name and for the number
     of a topic's partitions and of aborted transactions, and none for the others.
     """
-    is_flexible = version >= FLEXIBLE_SINCE
+    is_flexible = version >= _FLEXIBLE_SINCE
     # The length, the throttle time, from v7 on a code and a session id; the number of topics; tags.
     whole = 8 + (6 if version >= 7 else 0) + (1 if is_flexible else 4)
     # The name's length or the id, the number of partitions; tags.
@@ -93,7 +93,8 @@ def _varint_bytes(number: int) -> int:
 
 
 ONE_PARTITION_BYTES = tuple(
-    sum(_fixed(version)[:3]) + 2 for version in range(max(API_TABLE[ApiKey.FETCH].versions) + 1)
+    sum(_fixed(version)[:3]) + 2 if version >= _FLEXIBLE_SINCE else 0
+    for version in range(max(API_TABLE[ApiKey.FETCH].versions) + 1)
 )
-"""By flexible version: of an answer with one partition, without its records and the topic's name;
-with one byte each for the number of topics and for the length of the records."""
+"""By flexible version, 0 for others: of an answer with one partition, without its records and the
+topic's name; with one byte each for the number of topics and for the length of the records."""

@@ -42,8 +42,8 @@ class Passage:
 
     __slots__ = ()
 
-    fetch_bytes_max: int = 2**31 - 1
-    """The most bytes that a Fetch may read."""
+    fetch_bytes_max: int | None = None
+    """The most bytes that a Fetch may read; None: any number."""
     counts_answer = True
     """False: ``answered`` and ``left`` count nothing for it, so the router need not call them."""
 
@@ -73,6 +73,10 @@ class Passage:
         """
         del call, fetched
         return 0
+
+    def news_wait_ms(self, call: Asked, news: Sequence[tuple[object, FetchedPartition]]) -> int:
+        """Do as ``fetch_wait_ms`` for a Fetch that is answered with the second of each pair."""
+        return self.fetch_wait_ms(call, [fetched for _, fetched in news])
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
         """Count partitions that are created or deleted.

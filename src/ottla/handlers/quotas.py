@@ -14,22 +14,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.client import Client
-from ottla.handlers.fetch_size import (
-    FLEXIBLE_SINCE,
-    ONE_BYTE_MAX,
-    ONE_PARTITION_BYTES,
-    TWO_BYTES_MAX,
-    answer_bytes,
-)
+from ottla.handlers.fetch_size import ONE_PARTITION_BYTES, answer_bytes
 from ottla.handlers.gate import Asked, Passage
 from ottla.ids import NODE_KIND, QuotaEntity
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.messages.fetch import TOPIC_IDS_SINCE
 from ottla.quota.clients import ClientQuotas, Meters
+from ottla.quota.meter import Entry, FetchMeter, Held, client_id_of
 from ottla.quota.rate import Windows
 from ottla.replication.fetch import FetchedPartition
 
-_PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
+_PRODUCE = int(ApiKey.PRODUCE)
 _PRODUCE_FLEXIBLE_SINCE = API_TABLE[ApiKey.PRODUCE].flexible_from or 0
 _VERSION_AT = 3
 _CLIENT_ID_AT = 10
@@ -44,59 +39,35 @@ _MUTATIONS = frozenset(
 )
 
 
-class _FetchCounted(Passage):
+class _FetchCounted(FetchMeter, Passage):
     """Any Fetch of a client with a quota of bytes but none of time. It keeps nothing of one."""
 
-    __slots__ = ("_meter", "_now", "counts_answer", "fetch_bytes_max")
+    __slots__ = ("_clock", "_meters", "counts_answer", "fetch_bytes_max")
 
     def __init__(self, clock: Clock, meters: Meters) -> None:
         assert meters.fetch is not None, "that is what it counts"
-        self._now = clock.monotonic
-        self._meter = meters.fetch
+        super().__init__(
+            meters.fetch,
+            clock.monotonic,
+            usual_bytes=ONE_PARTITION_BYTES,
+            ids_since=TOPIC_IDS_SINCE,
+        )
+        self._clock = clock
+        self._meters = meters
         self.counts_answer = False  # Here, where it is found faster than in the class.
         self.fetch_bytes_max = meters.fetch_bytes_max
 
-    def fetch_wait_ms(self, call: Asked, fetched: Sequence[FetchedPartition]) -> int:
+    def charge(self, call: Asked, fetched: Sequence[FetchedPartition]) -> int:
         """Charge the bytes of a Fetch; take them back, and mute, if it has to wait."""
-        meter = self._meter
-        if (
-            len(fetched) != 1
-            or (region := (only := fetched[0]).region) is None
-            or (size_bytes := region.length_bytes) > TWO_BYTES_MAX
-            or (version := call.api_version) < FLEXIBLE_SINCE
-            or only.aborted
-        ):
-            size_bytes = answer_bytes(call.api_version, fetched)
-        else:  # The same for the usual answer, without a call.
-            if size_bytes > ONE_BYTE_MAX:
-                size_bytes += 1
-            if version < TOPIC_IDS_SINCE:  # A topic that there is has a name of ASCII.
-                name_bytes = len(only.topic_partition.topic)
-                size_bytes += name_bytes + (name_bytes > ONE_BYTE_MAX)
-            size_bytes += ONE_PARTITION_BYTES[version]
-        now_ms = self._now() * _MS
-        if now_ms < meter.until_ms and size_bytes <= meter.room:  # As ``Meter.takes``, faster.
-            meter.room -= size_bytes
-            meter.last_ms = now_ms
-            return 0
-        throttle_ms = meter.charge(size_bytes, int(now_ms))
+        meter = self._meters.fetch
+        assert meter is not None, "that is what it counts"
+        size_bytes = answer_bytes(call.api_version, fetched)
+        now_ms = int(self._clock.monotonic() * _MS)
+        throttle_ms = meter.charge(size_bytes, now_ms)
         if throttle_ms:
-            meter.note(-size_bytes, int(now_ms))
+            meter.note(-size_bytes, now_ms)
             _mute(call.client, throttle_ms)
         return throttle_ms
-
-
-class _Held:
-    """What holds for one client, as the gate asks for it."""
-
-    __slots__ = ("fetch", "is_timed", "meters", "produce")
-
-    def __init__(self, meters: Meters, clock: Clock) -> None:
-        self.meters = meters
-        self.is_timed = meters.request is not None
-        self.produce = None if self.is_timed else meters.produce
-        self.fetch = None if meters.fetch is None or self.is_timed else _FetchCounted(clock, meters)
-        """None, as ``produce``: bytes do not count, or time does, too."""
 
 
 class Quotas:
@@ -107,7 +78,15 @@ class Quotas:
         self._found = self._clients.found
         self._clock = clock
         self._now = clock.monotonic
-        self._asks_client_id = self._clients.asks_client_id
+        self._entry = Entry(
+            self._found,
+            clock.monotonic,
+            self._look_up,
+            self._counted,
+            flexible_since=_PRODUCE_FLEXIBLE_SINCE,
+        )
+        self.admit = self._entry.admit
+        """Lets a request in; see ``gate.Admit``. No quota holds for nodes of the cluster."""
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -116,46 +95,20 @@ class Quotas:
         """Set the quotas of some entities; an empty mapping removes them."""
         for entity, values in changes:
             self._clients.change(entity, values)
-        self._asks_client_id = self._clients.asks_client_id
+        self._entry.ask_client_id(asked=self._clients.asks_client_id)
 
-    def _look_up(self, client: Client, frame: memoryview, client_id_bytes: int) -> _Held | None:
+    def _look_up(self, client: Client, frame: memoryview, client_id_bytes: int) -> Held | None:
         if client.principal.kind == NODE_KIND:
             return None
-        name = _client_id(frame, client_id_bytes) if self._asks_client_id else None
+        asks = self._clients.asks_client_id
+        name = client_id_of(frame, client_id_bytes) if asks else None
         return self._clients.of(client.principal, name, int(self._now() * _MS))
 
-    def _held(self, meters: Meters) -> _Held:
-        return _Held(meters, self._clock)
-
-    def admit(
-        self, key: int, frame: memoryview, client: Client, client_id_bytes: int
-    ) -> Passage | None:
-        """Let a request in; see ``gate.Admit``. No quota holds for nodes of the cluster."""
-        try:
-            if self._asks_client_id:
-                held = self._found[client.principal, _client_id(frame, client_id_bytes)]
-            else:
-                held = self._found[client.principal]
-        except KeyError:
-            held = self._look_up(client, frame, client_id_bytes)
-        if held is None:
-            return None
-        if key == _FETCH and held.fetch is not None:
-            return held.fetch
-        if key == _PRODUCE:
-            meter = held.produce
-            if meter is not None:
-                # As ``_body_bytes`` and ``Meter.takes``, faster.
-                body_bytes, now_ms = len(frame) - _CLIENT_ID_AT, self._now() * _MS
-                if client_id_bytes > 0:
-                    body_bytes -= client_id_bytes
-                if frame[_VERSION_AT] >= _PRODUCE_FLEXIBLE_SINCE:
-                    body_bytes -= 1
-                if now_ms < meter.until_ms and 0 <= body_bytes <= meter.room:
-                    meter.room -= body_bytes
-                    meter.last_ms = now_ms
-                    return None
-        return self._counted(key, frame, client, client_id_bytes, held.meters)
+    def _held(self, meters: Meters) -> Held:
+        if meters.request is not None:
+            return Held(None, None, meters)  # Time counts, too: each request has its own passage.
+        fetch = None if meters.fetch is None else _FetchCounted(self._clock, meters)
+        return Held(fetch, meters.produce, meters)
 
     def _counted(
         self, key: int, frame: memoryview, client: Client, client_id_bytes: int, meters: Meters
@@ -175,10 +128,6 @@ class Quotas:
         if not is_counted and meters.request is None:
             return None
         return _Counted(self._clock, client, meters, key=key, throttle_ms=throttle_ms, now=now)
-
-
-def _client_id(frame: memoryview, client_id_bytes: int) -> bytes:
-    return frame[_CLIENT_ID_AT : _CLIENT_ID_AT + max(client_id_bytes, 0)].tobytes()
 
 
 def _body_bytes(frame: memoryview, client_id_bytes: int) -> int:
@@ -221,8 +170,8 @@ class _Counted(Passage):
         no room does not wait for those that it was given."""
 
     @property
-    def fetch_bytes_max(self) -> int:  # type: ignore[override]
-        """The most bytes that a Fetch may read."""
+    def fetch_bytes_max(self) -> int | None:  # type: ignore[override]
+        """The most bytes that a Fetch may read; None: any number."""
         return self._meters.fetch_bytes_max
 
     def waits(self) -> None:

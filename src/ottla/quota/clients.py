@@ -13,7 +13,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.ids import QUOTA_DEFAULT as DEFAULT
 from ottla.ids import Principal, QuotaEntity
-from ottla.quota.rate import Meter, Windows
+from ottla.quota.meter import Meter
+from ottla.quota.rate import INT32_MAX, Windows
 from ottla.quota.token_bucket import TokenBucket
 
 PRODUCE = "producer_byte_rate"
@@ -52,8 +53,8 @@ class Meters(NamedTuple):
     fetch: Meter | None
     request: Meter | None
     mutation: TokenBucket | None
-    fetch_bytes_max: int
-    """A fetch that reads more than this could never be answered."""
+    fetch_bytes_max: int | None
+    """A fetch that reads more than this could never be answered; None: it may read any number."""
 
 
 class Kind(Generic[M]):
@@ -157,8 +158,9 @@ class ClientQuotas(Generic[Kept]):
         mutation, _ = self._meter(MUTATION, self._mutation, user, name, now_ms)
         kept = None
         if any(one is not None for one in (produce, fetch, request, mutation)):
-            burst = min(fetch_bound * self._windows.burst_seconds, 2**31 - 1)
-            kept = self._keep(Meters(produce, fetch, request, mutation, int(burst)))
+            burst = fetch_bound * self._windows.burst_seconds
+            bytes_max = None if burst >= INT32_MAX else int(burst)
+            kept = self._keep(Meters(produce, fetch, request, mutation, bytes_max))
         if client_id is None:
             self.found[principal] = kept
         elif len(client_id) <= NAME_LENGTH_MAX:

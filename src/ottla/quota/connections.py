@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from ottla.ids import QUOTA_DEFAULT as DEFAULT
 from ottla.quota.clients import METERS_MAX, Kind
-from ottla.quota.rate import Meter, Windows
+from ottla.quota.meter import Meter
+from ottla.quota.rate import Windows
 
 
 class ConnectionRates:

@@ -1,7 +1,6 @@
 """The quotas at the gate, on a clock of the test's own."""
 
 import random
-from typing import NamedTuple
 
 import pytest
 
@@ -11,11 +10,13 @@ from ottla.handlers.call import Call
 from ottla.handlers.client import Client
 from ottla.handlers.fetch_size import answer_bytes
 from ottla.handlers.gate import Timed
-from ottla.handlers.quotas import Quotas
 from ottla.ids import Principal, QuotaEntity, TopicPartition
 from ottla.protocol.header import encode_request_header
-from ottla.quota.rate import Meter, Windows
+from ottla.quota.meter import Meter
+from ottla.quota.rate import Windows
+from ottla.records.region import Region
 from ottla.replication.fetch import FetchedPartition
+from tests.unit.quota.forms import EACH, skip_unless_it_is_there
 
 PRODUCE, FETCH, CREATE_TOPICS, HEARTBEAT, WRITE_TXN_MARKERS = 0, 1, 19, 12, 27
 BOUND = 50_000.0
@@ -23,11 +24,8 @@ BOUND = 50_000.0
 
 def answer_of(size_bytes):
     """Records whose answer (v12, one partition of the topic t) has about so many bytes."""
-    return [FetchedPartition(TopicPartition("t", 0), ErrorCode.NONE, region=Region(size_bytes))]
-
-
-class Region(NamedTuple):
-    length_bytes: int
+    region = Region(None, 0, size_bytes)
+    return [FetchedPartition(TopicPartition("t", 0), ErrorCode.NONE, region=region)]
 
 
 class Line:
@@ -50,9 +48,15 @@ def line():
     return Line()
 
 
+@pytest.fixture(params=EACH)
+def form(request):
+    skip_unless_it_is_there(request.param)
+    return request.param
+
+
 @pytest.fixture
-def quotas(clock):
-    return Quotas(Windows(), Windows(), clock)
+def quotas(form, clock):
+    return form.handlers.Quotas(Windows(), Windows(), clock)
 
 
 @pytest.fixture
@@ -165,6 +169,38 @@ def test_what_is_charged_without_a_call_is_what_a_meter_charges(quotas, admit, c
     assert told == expected
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_each_answer_is_counted_to_the_byte(quotas, admit, client, clock, seed):
+    """Of whatever version, with one partition or many, with records or none; also of a session."""
+    rng = random.Random(seed)
+    limit(quotas, consumer_byte_rate=BOUND)
+    read, told, expected = Meter(BOUND, Windows()), [], []
+    for _ in range(1000):
+        clock.advance(rng.choice([0, 0.0004, 0.003, 0.5, 0.9996]))
+        version, topic = rng.randrange(4, 19), "t" * rng.choice([1, 126, 127, 249])
+        sizes = (0, 1, 126, 127, 128, 16_382, 16_383, 16_384, 60_000, 400_000)
+        fetched = [
+            FetchedPartition(
+                TopicPartition(topic, index),
+                ErrorCode.NONE,
+                region=rng.choice([None, Region(None, 0, rng.choice(sizes))]),
+                aborted=rng.choice([(), (), [None, None]]),
+            )
+            for index in range(rng.choice([0, 1, 1, 1, 1, 2]))
+        ]
+        passage, call = admit(FETCH, version), Call(version, "app", client)
+        if rng.random() < 0.5:
+            told.append(passage.fetch_wait_ms(call, fetched))
+        else:
+            told.append(passage.news_wait_ms(call, [(None, each) for each in fetched]))
+        now_ms, size_bytes = int(clock.monotonic() * 1000), answer_bytes(version, fetched)
+        expected.append(read.charge(size_bytes, now_ms))
+        if expected[-1]:
+            read.note(-size_bytes, now_ms)
+    assert told == expected
+    assert any(told)
+
+
 def test_others_than_produce_pass_a_producers_quota(quotas, admit):
     limit(quotas, producer_byte_rate=1)
     assert admit(HEARTBEAT, body=10**6, version=4) is None
@@ -187,13 +223,17 @@ def test_a_fetch_that_is_over_counts_nothing(quotas, admit, call, clock, line):
     assert third.fetch_wait_ms(call, answer_of(300_000)) == 0
 
 
+@pytest.mark.parametrize("in_session", [False, True])
 def test_a_fetch_that_takes_too_much_time_waits_and_counts_no_bytes(
-    quotas, admit, call, clock, line
+    quotas, admit, call, clock, line, in_session
 ):
     limit(quotas, consumer_byte_rate=BOUND, request_percentage=1)
     slow = admit(FETCH, 12)
     clock.advance(0.5)
-    assert slow.fetch_wait_ms(call, answer_of(400_000)) == 1000
+    fetched = answer_of(400_000)
+    told = [(None, one) for one in fetched]
+    waits = slow.news_wait_ms(call, told) if in_session else slow.fetch_wait_ms(call, fetched)
+    assert waits == 1000
     assert slow.answered() == 1000, "for both, told and muted once"
     assert line.mutes == [1000]
     clock.advance(60)

@@ -5,16 +5,21 @@ from math import floor
 
 import pytest
 
-from ottla.quota.rate import INT32_MAX, Meter, Rate, Windows
+from ottla.quota.rate import INT32_MAX, Rate, Windows
 from ottla.quota.token_bucket import TokenBucket
 
 START_MS = 5_000
 DEFAULT = Windows()
 
 
-def test_producer_of_kafka():
+@pytest.fixture(name="meter_of")
+def _meter_of(form):
+    return form.meter.Meter
+
+
+def test_producer_of_kafka(meter_of):
     """Bodies of 1091 and about 200,000 bytes against 50,000 B/s: 1991 ms, then 2012, 2018, 5998."""
-    meter = Meter(50_000, DEFAULT)
+    meter = meter_of(50_000, DEFAULT)
     now = START_MS
     assert meter.charge(1091, now) == 0
     assert meter.charge(1091, now + 15) == 0
@@ -28,9 +33,9 @@ def test_producer_of_kafka():
     assert meter.charge(200_094, now + 2) == pytest.approx(5998, abs=20)
 
 
-def test_a_throttled_fetch_takes_its_bytes_back():
+def test_a_throttled_fetch_takes_its_bytes_back(meter_of):
     """200,000 bytes pass, 400,000 do not: 2010 ms; 500,000, the most at once, wait for 3998."""
-    meter = Meter(50_000, DEFAULT)
+    meter = meter_of(50_000, DEFAULT)
     now = START_MS
     assert meter.charge(200_000, now) == 0
     wait = meter.charge(400_000, now + 4)
@@ -73,24 +78,24 @@ def test_a_bucket_holds_no_more_than_its_burst():
     assert bucket.wait_ms(START_MS + 1_000_000) == 500
 
 
-def test_waits_are_bounded():
-    assert Meter(1e-300, DEFAULT).charge(1e300, START_MS) == INT32_MAX
-    assert Meter(1.0, DEFAULT, cap_ms=1000).charge(1e9, START_MS) == 1000
+def test_waits_are_bounded(meter_of):
+    assert meter_of(1e-300, DEFAULT).charge(1e300, START_MS) == INT32_MAX
+    assert meter_of(1.0, DEFAULT, cap_ms=1000).charge(1e9, START_MS) == 1000
     bucket = TokenBucket(1e-300, DEFAULT, START_MS)
     bucket.take(1000, START_MS)
     assert bucket.wait_ms(START_MS) == INT32_MAX
 
 
-def test_a_rate_is_idle_when_nothing_counts():
-    meter = Meter(10, DEFAULT)
+def test_a_rate_is_idle_when_nothing_counts(meter_of):
+    meter = meter_of(10, DEFAULT)
     assert meter.is_idle(START_MS)
     meter.charge(1, START_MS)
     assert not meter.is_idle(START_MS + DEFAULT.all_ms - 1)
     assert meter.is_idle(START_MS + DEFAULT.all_ms)
 
 
-def test_a_new_bound_counts_what_was_charged_before():
-    meter = Meter(1000, DEFAULT)
+def test_a_new_bound_counts_what_was_charged_before(meter_of):
+    meter = meter_of(1000, DEFAULT)
     assert meter.charge(9000, START_MS) == 0
     meter.bound = 100
     assert meter.charge(0, START_MS) == 80_000
@@ -128,11 +133,11 @@ class Plain:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_short_way_says_what_the_long_way_says(seed):
+def test_the_short_way_says_what_the_long_way_says(meter_of, seed):
     rng = random.Random(seed)
     windows = Windows(rng.choice([1, 2, 3, 11]), rng.choice([1000, 2000]))
     bound = rng.choice([1.0, 50.0, 50_000.0, 1e9])
-    meter, plain = Meter(bound, windows), Plain(bound, windows)
+    meter, plain = meter_of(bound, windows), Plain(bound, windows)
     now, throttled = START_MS, 0
     for _ in range(1000):
         now += rng.choice([0, 0, 1, 3, 30, 400, 999, 1000, 1001, 2500, 30_000])

@@ -124,8 +124,12 @@ class Fetch:
             return self._follow(request, call)
         max_bytes = min(request.max_bytes, self._response_bytes_max)
         passage = call.passage
-        if passage is not None and max_bytes > passage.fetch_bytes_max:
-            max_bytes = passage.fetch_bytes_max  # A larger answer would never fit into the quota.
+        if (
+            passage is not None
+            and (bytes_max := passage.fetch_bytes_max) is not None
+            and max_bytes > bytes_max
+        ):
+            max_bytes = bytes_max  # A larger answer would never fit into the quota.
         limits = FetchLimits(
             max_wait_ms=min(request.max_wait_ms, self._wait_ms_max),
             min_bytes=min(request.min_bytes, max_bytes),  # There will never be more.
@@ -324,8 +328,7 @@ class Fetch:
                 )
             news = session.news(plan, fetched)
             if passage is not None:
-                told = fetched if len(news) == len(fetched) else [item for _, item in news]
-                wait_ms = passage.fetch_wait_ms(call, told)
+                wait_ms = passage.news_wait_ms(call, news)
                 if wait_ms:
                     return FetchResponse(
                         throttle_time_ms=wait_ms, session_id=session.session_id, responses=[]
