@@ -1,4 +1,4 @@
-"""How many partitions a Fetch may name."""
+"""Who sends a Fetch, and how many partitions it may name."""
 
 from ottla.protocol.messages.fetch import FetchRequest
 
@@ -19,3 +19,9 @@ def named_count(request: FetchRequest) -> int:
         if named > PARTITIONS_MAX:
             return named
     return named
+
+
+def is_follower(request: FetchRequest) -> bool:
+    """Whether the request says that a broker sends it. With one node there are no followers."""
+    state = request.replica_state
+    return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)

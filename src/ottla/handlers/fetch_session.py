@@ -69,11 +69,11 @@ class FetchSession:
     """The partitions of one client, in the order in which they are read."""
 
     __slots__ = (
-        "_allowed_at",
-        "_allowed_for",
         "_has_impossible",
         "_partitions",
         "_plan",
+        "allowed_at",
+        "allowed_for",
         "counted",
         "created_seconds",
         "epoch",
@@ -95,8 +95,8 @@ class FetchSession:
         self._plan: Plan | None = None
         self._has_impossible = False
         """Use: True when it names a topic by a name that is too long to exist."""
-        self._allowed_for: Access | None = None
-        self._allowed_at = 0
+        self.allowed_for: Access | None = None
+        self.allowed_at = 0
         """Use: for whom, and at which epoch of its ACLs, all that is read was allowed."""
 
     def __len__(self) -> int:
@@ -149,13 +149,10 @@ class FetchSession:
     def ask_again(self, access: Access) -> None:
         """Refuse what the client of this request may not read, or no longer.
 
-        Costs nothing while the session has one client and no ACL changes. What is refused is asked
-        about with each request anyway.
+        Needed only if the client or an ACL has changed since: see ``allowed_for``. What is refused
+        is asked about with each request anyway.
         """
-        epoch = access.authorizer.epoch
-        if epoch == self._allowed_at and access is self._allowed_for:
-            return
-        self._allowed_for, self._allowed_at = access, epoch
+        self.allowed_for, self.allowed_at = access, access.authorizer.epoch
         for partition in self.plan().partitions:
             if not access.may_fetch(partition.spec.topic_partition.topic):
                 partition.refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -34,8 +34,8 @@ class Access:
     """The decisions about one principal and host."""
 
     __slots__ = (
-        *("__weakref__", "_characters", "_decisions", "_epoch", "_hear"),
-        *("_readable", "_writable", "authorizer", "host", "principal"),
+        *("__weakref__", "_characters", "_decisions", "_hear"),
+        *("_writable", "authorizer", "epoch", "host", "principal", "readable"),
     )
 
     def __init__(self, authorizer: Authorizer, principal: Principal, host: str, hear: Hear) -> None:
@@ -47,12 +47,12 @@ class Access:
         self._decisions: dict[Asked, bool] = {}
         self._characters = 0
         """Use: of the names in ``_decisions``."""
-        self._epoch = authorizer.epoch
+        self.epoch = authorizer.epoch
         """Invariant: all of ``_decisions`` were made by the ACLs of this epoch."""
-        self._readable: set[str] = set()
+        self.readable: set[str] = set()
         self._writable: set[str] = set()
         """Use: topics of which nobody has to hear that they may be read, or written to. Invariant:
-        by the ACLs of ``_epoch``; there is a decision for each."""
+        by the ACLs of ``epoch``; there is a decision for each."""
 
     def may(
         self, operation: Operation, kind: ResourceType, name: str, *, quiet: bool = False
@@ -63,7 +63,7 @@ class Access:
         or because there is another way to be allowed.
         """
         authorizer = self.authorizer
-        if self._epoch != authorizer.epoch:
+        if self.epoch != authorizer.epoch:
             self._forget()
         asked = (operation, kind, name)
         allowed = self._decisions.get(asked)
@@ -81,17 +81,17 @@ class Access:
     def _forget(self) -> None:
         self._decisions.clear()
         self._characters = 0
-        self._readable.clear()
+        self.readable.clear()
         self._writable.clear()
-        self._epoch = self.authorizer.epoch
+        self.epoch = self.authorizer.epoch
 
     def may_fetch(self, topic: str) -> bool:
         """Tell whether a consumer may read a topic. Asked by each Fetch without a session."""
-        if topic in self._readable and self._epoch == self.authorizer.epoch:
+        if topic in self.readable and self.epoch == self.authorizer.epoch:
             return True
         allowed = self.may(Operation.READ, _TOPIC, topic)
         if allowed and not self.authorizer.tells_allowed:
-            self._readable.add(topic)
+            self.readable.add(topic)
         return allowed
 
     def may_replicate(self) -> bool:
@@ -106,7 +106,7 @@ class Access:
 
     def may_write(self, topic: str) -> bool:
         """Tell whether records may be written to a topic; a denial stays quiet."""
-        if topic in self._writable and self._epoch == self.authorizer.epoch:
+        if topic in self._writable and self.epoch == self.authorizer.epoch:
             return True
         allowed = self.may(Operation.WRITE, _TOPIC, topic, quiet=True)
         if allowed and not self.authorizer.tells_allowed:
@@ -139,7 +139,7 @@ class Access:
 
     def may_some(self, operation: Operation, kind: ResourceType) -> bool:
         """Tell whether this may be done to any resource of a type; remembered, too."""
-        if self._epoch != self.authorizer.epoch:
+        if self.epoch != self.authorizer.epoch:
             self._forget()
         asked = (operation, kind, None)
         allowed = self._decisions.get(asked)

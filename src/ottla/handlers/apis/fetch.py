@@ -19,7 +19,7 @@ from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.call import Call, Response
-from ottla.handlers.fetch_asked import PARTITIONS_MAX, named_count
+from ottla.handlers.fetch_asked import PARTITIONS_MAX, is_follower, named_count
 from ottla.handlers.fetch_data import data_of, refuse_all, refused_data
 from ottla.handlers.fetch_session import (
     REFUSED_MAX,
@@ -120,7 +120,7 @@ class Fetch:
         isolation = _ISOLATIONS.get(request.isolation_level)
         if isolation is None:
             return refuse_all(request, ErrorCode.UNKNOWN_SERVER_ERROR)
-        if _is_follower(request):
+        if is_follower(request):
             return self._follow(request, call)
         max_bytes = min(request.max_bytes, self._response_bytes_max)
         passage = call.passage
@@ -362,7 +362,9 @@ class Fetch:
     def _look_up(self, session: FetchSession, call: Call) -> None:
         """Look again for the partitions of the session that could not be read so far."""
         access = call.client.access
-        if access is not None:
+        if access is not None and (
+            access is not session.allowed_for or access.authorizer.epoch != session.allowed_at
+        ):
             session.ask_again(access)
         for partition in session.plan().refused:
             name, topic_id, index = partition.key
@@ -414,7 +416,12 @@ class Fetch:
                 refusal = _UNKNOWN_ID
             name = topic_id_text(topic.topic_id) if known is None else known.name
         access = call.client.access
-        if access is not None and refusal is not _UNKNOWN_ID and not access.may_fetch(name):
+        if (
+            access is not None
+            and (name not in access.readable or access.epoch != access.authorizer.epoch)
+            and refusal is not _UNKNOWN_ID
+            and not access.may_fetch(name)  # Asked only if what stands before does not tell.
+        ):
             refusal, forbidden = _FORBIDDEN, True
         indexes = asked.topics.setdefault((topic.topic, topic.topic_id), {})
         for part in parts:
@@ -489,9 +496,3 @@ def _session_response(
             for (name, topic_id), partitions in topics.items()
         ],
     )
-
-
-def _is_follower(request: FetchRequest) -> bool:
-    """Whether the request says that a broker sends it. With one node there are no followers."""
-    state = request.replica_state
-    return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
