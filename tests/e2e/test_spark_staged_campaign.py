@@ -21,18 +21,19 @@ SENT_STAGES = ("sent", "ending", "answered", "noted")
 @pytest.mark.parametrize(
     ("way", "victim", "stages"),
     [
-        ("writeStream", "driver", "staging,answered"),
-        ("threads", "driver", "sent,noted"),
-        ("connect", "driver", "staged,ending"),
+        ("writeStream", "driver", "answered"),
+        ("threads", "driver", "sent"),
+        ("connect", "driver", "ending"),
         ("foreachBatch", "process", ",".join(("staging", "staged", *SENT_STAGES))),
     ],
 )
 def test_a_staged_batch_is_there_once_wherever_its_delivery_is_killed(
     target_kind, way, victim, stages
 ):
-    """Each stage with a killed driver, which takes a minute on a busy machine, in one of the ways.
+    """Killed at each stage where it is enough to kill a process.
 
-    All of them where it is enough to kill a process.
+    The start of a driver takes a minute on a busy machine: one is killed in each other way, at
+    another of the stages from the first request on.
     """
     done = subprocess.run(
         [
@@ -48,6 +49,6 @@ def test_a_staged_batch_is_there_once_wherever_its_delivery_is_killed(
     assert report["problems"] == []
     assert (report["kills"], report["rows"]) == (stages.count(",") + 1, 16_000)
     assert report["files left by kills"] > 0
-    assert (report["aborted"] > 0) == ("sent" in stages)
+    assert report["aborted"] > 0 or "sent" not in stages  # EndTxn that has left may have come.
     assert set(SENT_STAGES) & set(stages.split(",")) <= report["windows hit"].keys()
     assert done.returncode == 0, done.stdout + done.stderr
