@@ -1,5 +1,7 @@
 """``ottla.Client`` while its broker is killed (kill -9) and started again on the same data."""
 
+import asyncio
+import random
 import threading
 import time
 from collections import Counter
@@ -408,3 +410,33 @@ def test_a_start_that_failed_is_tried_again_by_the_next_read(broker, client, pro
         with fault, pytest.raises(ottla.NotAllowed):
             read(consumer, 1)
         assert read(consumer, 1)[0].value == b"1"
+
+
+async def test_a_transaction_that_is_given_up_at_any_moment_does_not_fence_its_own_producer(broker):
+    """A coordinator says PRODUCER_FENCED to a raised epoch until the end before is complete."""
+    topic, rng, committed = broker.create_topic(), random.Random(2), []
+    with broker.faults.slow_disk(up_to="5ms", seed=1):
+        async with ottla.AsyncClient(broker.bootstrap) as client:
+            producer = client.producer(transactional_id="given up")
+            for number in range(120):
+
+                async def work(number=number):
+                    async with producer.transaction():
+                        await producer.send(topic, str(number))
+
+                task = asyncio.create_task(work())
+                await asyncio.sleep(rng.random() * 0.03)
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+                    committed.append(number)
+            async with producer.transaction():
+                await producer.send(topic, "last")
+        # A commit is answered before its markers are written.
+        found = []
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while found[-1:] != ["last"]:
+                await asyncio.sleep(0.01)
+                found = [each.value.decode() for each in broker.records(topic)]
+    assert len(found) == len(set(found))
+    assert {str(number) for number in committed} <= {*found}

@@ -20,9 +20,16 @@ from ottla.client.wire.transacting import OffsetToCommit
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 
+ENDING_SECONDS = 2.0
+"""So long an end may take to complete, behind its answer."""
+LOOK_SECONDS = 0.02
+
 
 class Sender(BatchSender):
     """A producer's sender."""
+
+    _is_ending_until = 0.0
+    """Use: until then the end before may not be complete, in monotonic seconds."""
 
     async def begin(self) -> None:
         """Begin a transaction, taking the id over first if that is due. Raises Fenced."""
@@ -61,7 +68,7 @@ class Sender(BatchSender):
         identity = self._identity
         if self._is_second and identity.producer_id >= 0:
             try:
-                raised = await self._calls.end(identity, commit=False, second=True)
+                raised = await self._ended(commit=False)
             except KafkaError as error:
                 # Else it was committed, though nobody heard of it: so the id is still ours.
                 if error.code is not ErrorCode.INVALID_TXN_STATE:
@@ -73,6 +80,26 @@ class Sender(BatchSender):
                     return raised
         self._identity = NO_IDENTITY  # Until it is answered nobody knows whose the last epoch is.
         return await self._calls.take_over()
+
+    async def _ended(self, *, commit: bool) -> ProducerIdentity | None:
+        """Have the coordinator end what is open; return the next epoch (None: as it was).
+
+        It answers an end before that is complete, and says PRODUCER_FENCED to the raised epoch
+        until then, as Kafka does: for a moment that is no news of another producer.
+        """
+        while True:
+            try:
+                raised = await self._calls.end(
+                    self._identity, commit=commit, second=self._is_second
+                )
+            except KafkaError as error:
+                is_over = self.clock.monotonic() >= self._is_ending_until
+                if error.code is not ErrorCode.PRODUCER_FENCED or is_over:
+                    raise
+                await asyncio.sleep(LOOK_SECONDS)
+            else:
+                self._is_ending_until = self.clock.monotonic() + ENDING_SECONDS
+                return raised
 
     async def send_offsets(
         self,
@@ -131,9 +158,15 @@ class Sender(BatchSender):
         return None
 
     def _give_up(self) -> None:
-        """Send nothing more of the transaction; the id is taken over before the next begins."""
+        """Send nothing more of the transaction; the id is taken over before the next begins.
+
+        Not if nothing was written: then there is nothing to end, and the epoch is still fresh.
+        """
         self.is_in_transaction = False
-        self._needs_identity = True
+        if self._is_second and not self._wrote_in_transaction and not self._needs_identity:
+            self._number_anew()
+        else:
+            self._needs_identity = True
         given_up = ClientClosed("send", "the transaction was given up")
         for batch in self.gatherer.take_waiting():
             self._finish(batch, given_up)
@@ -150,9 +183,7 @@ class Sender(BatchSender):
             commit = commit and failed is None
             try:
                 with translated(what):
-                    raised = await self._calls.end(
-                        self._identity, commit=commit, second=self._is_second
-                    )
+                    raised = await self._ended(commit=commit)
             except ClientError as error:
                 # Nobody knows how it ended; who takes the id over finds out.
                 self._needs_identity = True
