@@ -1,27 +1,31 @@
 """Write transactions over several nodes while one of the nodes is killed every few seconds.
 
     python tests/campaigns/nodes_transactions.py [--nodes 3] [--transactions 10000] [--writers 8]
-        [--kill-seconds 5] [--partitions 6] [--replication 1] [--seed 1] [--directory DIR]
+        [--kill-seconds 5] [--pauses 0.0] [--partitions 6] [--replication 1] [--seed 1]
+        [--directory DIR]
 
 Each writer (confluent-kafka) puts its key into every partition in one transaction, together with an
 offset of a group of its own; every fifth transaction is aborted. A commit without answer may have
 happened or not. Promised: what is committed is in every partition once, what is aborted nowhere,
 what is unknown in all or none; the group's offset is that of the last commit; nothing stays open.
 A producer that is lost to a fatal error is followed by a new one, as in an application.
-Prints a JSON report; exit code 1 when a promise was broken.
+``--pauses``: the share of kills that only stop a node, for up to PAUSE_SECONDS: it comes back as a
+leader that was replaced. Prints a JSON report; exit code 1 when a promise was broken.
 """
 
 import argparse
 import json
 import logging
+import os
 import random
+import signal
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +42,8 @@ ABORT_EVERY = 5
 QUIET = {"log_level": 0, "logger": logging.getLogger("librdkafka")}
 CALL_SECONDS = 20.0
 STALL_SECONDS = 180.0
+PAUSE_SECONDS = 15.0
+"""Some are longer than a node's registration lasts without a sign of life, some shorter."""
 SLOW_SECONDS = 10.0
 IDLE_MS = 10_000
 """librdkafka looks for a group's coordinator three times, here 20 ms apart, and then again only if
@@ -253,6 +259,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--replication", type=int, default=1)
     parser.add_argument("--kill-seconds", type=float, default=5.0)
+    parser.add_argument("--pauses", type=float, default=0.0)
     parser.add_argument("--seconds-max", type=float, default=3600)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--directory", type=Path, help="keep the data and the log here")
@@ -266,6 +273,20 @@ def main() -> None:
             peer.stop()
     print(json.dumps(report, indent=2))
     sys.exit(1 if report["wrong_count"] else 0)
+
+
+def pause(pid: int, seconds: float) -> None:
+    """Stop a process for a while; it may be killed meanwhile."""
+
+    def go_on() -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+        timer = threading.Timer(seconds, go_on)
+        timer.daemon = True
+        timer.start()
 
 
 def run(peer: NodesPeer, options: argparse.Namespace) -> dict[str, Any]:
@@ -284,7 +305,7 @@ def run(peer: NodesPeer, options: argparse.Namespace) -> dict[str, Any]:
     ]
     for writer in writers:
         writer.start()
-    begun, kills, last_at, last_count = time.monotonic(), 0, time.monotonic(), 0
+    begun, kills, pauses, last_at, last_count = time.monotonic(), 0, 0, time.monotonic(), 0
     stalled = False
     next_kill = begun + options.kill_seconds
     while not enough.is_set():
@@ -300,7 +321,10 @@ def run(peer: NodesPeer, options: argparse.Namespace) -> dict[str, Any]:
         elif now >= next_kill:
             next_kill = now + options.kill_seconds
             running = [node for node, pid in peer.workers().items() if pid]
-            if running:
+            if running and rng.random() < options.pauses:
+                pause(peer.workers()[rng.choice(running)], rng.uniform(1, PAUSE_SECONDS))
+                pauses += 1
+            elif running:
                 peer.kill_worker(rng.choice(running))
                 kills += 1
     seconds = time.monotonic() - begun
@@ -316,6 +340,7 @@ def run(peer: NodesPeer, options: argparse.Namespace) -> dict[str, Any]:
     return {
         "seconds": round(seconds),
         "kills": kills,
+        "pauses": pauses,
         "committed": sum(len(each.committed) for each in writers),
         "aborted": sum(each.aborted_count for each in writers),
         "unknown": sum(len(each.unknown) for each in writers),
