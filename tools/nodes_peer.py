@@ -2,8 +2,10 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tools.ottla_peer import OttlaPeer
@@ -20,6 +22,8 @@ class NodesPeer(OttlaPeer):
     def __init__(self, data: Path, nodes: int, options: Mapping[str, object] | None = None) -> None:
         super().__init__(data, options)
         self.nodes = nodes
+        self._paused: set[int] = set()
+        """Processes that are stopped: they would outlive their supervisor."""
 
     def command(self) -> Sequence[str]:
         """Return the command line that serves."""
@@ -52,6 +56,26 @@ class NodesPeer(OttlaPeer):
         pid = self.workers()[node]
         os.kill(pid, signal.SIGKILL)
         return pid
+
+    def pause_worker(self, node: int, seconds: float) -> None:
+        """Stop a node's process with SIGSTOP; it goes on after ``seconds``, if it lives then."""
+        pid = self.workers()[node]
+        os.kill(pid, signal.SIGSTOP)
+        self._paused.add(pid)
+        timer = threading.Timer(seconds, self._go_on, [pid])
+        timer.daemon = True
+        timer.start()
+
+    def _end(self, number: signal.Signals, timeout_seconds: float) -> int | None:
+        for pid in list(self._paused):
+            self._go_on(pid)
+        return super()._end(number, timeout_seconds)
+
+    def _go_on(self, pid: int) -> None:
+        if pid in self._paused:
+            self._paused.discard(pid)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def has_ended(pid: int) -> bool:

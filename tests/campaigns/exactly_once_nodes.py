@@ -2,9 +2,11 @@
 
     python tests/campaigns/exactly_once_nodes.py [--nodes 3] [--replication 3] [--records 100000]
         [--client confluent|java|ottla|ottla-async] [--protocol classic|consumer] [--seed 1]
+        [--node-pauses 0.0]
 
-Topics, groups and transactions have as many replicas as ``--replication`` says. All that is
-promised there is promised here; but nobody watches last stable offsets while leaders move.
+Topics, groups and transactions have as many replicas as ``--replication`` says. ``--node-pauses``
+is the share of kills that only stop a node for a while. All that is promised there is promised
+here; but nobody watches last stable offsets while leaders move.
 """
 
 import random
@@ -28,6 +30,8 @@ from tools.wire_client import Closed, WireClient
 
 CALL_SECONDS = 30
 LOADING_SECONDS = 30
+NODE_PAUSE_SECONDS = 15
+"""Some are longer than a node's registration lasts without a sign of life, some shorter."""
 GIVEN = ("offsets.topic", "transaction.state.log")
 Answer = dict[str, Any]
 
@@ -110,7 +114,12 @@ class NodesCampaign(Campaign):
         chooser = random.Random(f"{self.options.seed} brokers")
         while not self.is_over.wait(chooser.uniform(*self.options.broker_kill)):
             running = [node for node, pid in self.peer.workers().items() if pid]
-            if running:
+            if running and chooser.random() < self.options.node_pauses:
+                self.peer.pause_worker(
+                    chooser.choice(running), chooser.uniform(1, NODE_PAUSE_SECONDS)
+                )
+                self.counts["broker pauses"] += 1
+            elif running:
                 self.peer.kill_worker(chooser.choice(running))
                 self.counts["broker kills"] += 1
 
@@ -129,7 +138,14 @@ class NodesCampaign(Campaign):
         self.hanging = sorted(found)
 
     def open_ones(self) -> list[str]:
-        """Return what is not decided: transactions, partitions, inputs without an offset."""
+        """Return what is not decided, or why that cannot be told: a node is stopped, or begins."""
+        try:
+            return self.undecided()
+        except (Closed, OSError) as error:
+            return [repr(error)]
+
+    def undecided(self) -> list[str]:
+        """Return transactions, partitions, and inputs without an offset."""
         with everybody(self.peer.bootstrap) as nodes:
             listed = nodes.call("list_transactions", 1, duration_filter=-1)
             found = [f"error {listed['error_code']}"] if listed["error_code"] else []
@@ -151,14 +167,6 @@ class NodesCampaign(Campaign):
                 found.append(f"in-{index} committed {parts.get(index)}, ends at {end_offset}")
         return found
 
-    def settle(self) -> None:
-        """As on one broker, but for the Closed of a node that is starting."""
-        for _ in range(20):
-            if sum(map(bool, self.peer.workers().values())) == self.options.nodes:
-                break
-            time.sleep(0.5)
-        super().settle()
-
     def start_again(self) -> None:
         """All nodes together have another address after another start: nobody would find them."""
 
@@ -168,6 +176,7 @@ def main() -> int:
     parser = parser_of(__doc__ or "")
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--replication", type=int, default=3)
+    parser.add_argument("--node-pauses", type=float, default=0.0)
     parser.set_defaults(target="ottla", records=100_000)
     return run(NodesCampaign, parser.parse_args())
 

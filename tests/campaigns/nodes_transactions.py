@@ -16,16 +16,14 @@ leader that was replaced. Prints a JSON report; exit code 1 when a promise was b
 import argparse
 import json
 import logging
-import os
 import random
-import signal
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -275,20 +273,6 @@ def main() -> None:
     sys.exit(1 if report["wrong_count"] else 0)
 
 
-def pause(pid: int, seconds: float) -> None:
-    """Stop a process for a while; it may be killed meanwhile."""
-
-    def go_on() -> None:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
-
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGSTOP)
-        timer = threading.Timer(seconds, go_on)
-        timer.daemon = True
-        timer.start()
-
-
 def run(peer: NodesPeer, options: argparse.Namespace) -> dict[str, Any]:
     """Run all writers and kills; return the report."""
     rng = random.Random(options.seed)
@@ -322,7 +306,7 @@ def run(peer: NodesPeer, options: argparse.Namespace) -> dict[str, Any]:
             next_kill = now + options.kill_seconds
             running = [node for node, pid in peer.workers().items() if pid]
             if running and rng.random() < options.pauses:
-                pause(peer.workers()[rng.choice(running)], rng.uniform(1, PAUSE_SECONDS))
+                peer.pause_worker(rng.choice(running), rng.uniform(1, PAUSE_SECONDS))
                 pauses += 1
             elif running:
                 peer.kill_worker(rng.choice(running))
