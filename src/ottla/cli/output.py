@@ -398,7 +398,7 @@ def _yaml_mapping(value: Mapping[str, Value], depth: int) -> str:
     lines: list[str] = []
     indent = "  " * depth
     for key, each in value.items():
-        name = key if key.replace(".", "").replace("_", "").isalnum() else json.dumps(key)
+        name = key if _is_plain_key(key) else _yaml_scalar(key)
         if isinstance(each, Mapping) and each:
             lines.append(f"{indent}{name}:\n{_yaml_mapping(each, depth + 1)}")
         elif isinstance(each, Sequence) and not isinstance(each, str) and each:
@@ -408,6 +408,27 @@ def _yaml_mapping(value: Mapping[str, Value], depth: int) -> str:
     return "".join(lines)
 
 
+def _is_plain_key(key: str) -> bool:
+    """Whether YAML takes a bare key for this text, and for nothing else."""
+    bare = key.replace(".", "_").replace("-", "_")
+    return bare.isascii() and bare.isidentifier() and key.lower() not in _YAML_WORDS
+
+
+_YAML_WORDS = frozenset(("null", "true", "false", "yes", "no", "on", "off"))
+
+
 def _yaml_scalar(value: Value) -> str:
-    # JSON's spelling of a scalar or an empty collection is YAML's as well.
-    return json_text(value)
+    # JSON's spelling of a scalar or an empty collection is YAML's as well, but for characters that
+    # it escapes as two halves.
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(each if each.isprintable() else _yaml_escape(each) for each in text)
+
+
+def _yaml_escape(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= _BMP_MAX else f"\\U{code:08x}"
+
+
+_BMP_MAX = 0xFFFF

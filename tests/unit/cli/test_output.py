@@ -222,3 +222,12 @@ def test_a_table_leaves_out_notes_where_there_are_none(capsys):
     assert capsys.readouterr().out == "TOPIC\nt\n"
     write_rows(rows, ("topic", "note"), Format.TSV)
     assert capsys.readouterr().out == "topic\tnote\nt\t\n", "a script finds the same columns"
+
+
+def test_yaml_says_what_json_says_whatever_a_name_is():
+    yaml = pytest.importorskip("yaml")
+    odd = 'g\n\x1b[31m\t\u202e\U000f0000\U000e0001\x85\x7f\ufeff\\ é€😀"'
+    words = ("null", "true", "No", "1e5", "123", "0x10", "", "~", "-", "a b", "a: b", "#", "x.y-z")
+    rows = [{"name": each, "by_name": {each: 1, "n": [each]}} for each in (*words, odd)]
+    assert yaml.safe_load(output.yaml_text(rows)) == rows
+    assert not [each for each in output.yaml_text(rows) if not each.isprintable() and each != "\n"]

@@ -219,3 +219,17 @@ async def test_records_without_promises_that_fail_are_told_of(broker, cluster):
     [(partition, count, offset, error)] = told
     assert (partition, count, offset) == (TopicPartition("t", 0), 1, -1)
     assert error.code is ErrorCode.INVALID_RECORD
+
+
+async def test_a_partition_without_a_leader_holds_no_other_up(broker, cluster):
+    broker.leaderless = {0}
+    settings = ProducerSettings(linger_ms=60_000, delivery_timeout_ms=20_000)
+    async with Producer(cluster, settings) as producer, asyncio.timeout(10):
+        waits = await producer.send("t", b"v", partition=0)
+        written_to = await producer.send("t", b"v", partition=1)
+        flushing = asyncio.create_task(producer.flush())
+        assert (await written_to).offset == 0
+        assert not waits.done()
+        broker.leaderless = set()
+        assert (await waits).offset == 0
+        await flushing

@@ -89,11 +89,14 @@ class Cluster:
         self.view = read_metadata(answer)
         return self.view
 
-    async def ensure(self, topics: Iterable[str], *, create: bool = False) -> ClusterView:
+    async def ensure(
+        self, topics: Iterable[str], *, create: bool = False, led: bool = True
+    ) -> ClusterView:
         """Return a view in which all of ``topics`` have leaders, asking as often as it takes.
 
-        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION and whatever else stays wrong. A topic that is
-        unknown is asked for again only with ``create``, and only for some seconds.
+        ``led`` False: that they are there is enough. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION
+        and whatever else stays wrong. A topic that is unknown is asked for again only with
+        ``create``, and only for some seconds.
         """
         wanted = list(topics)
 
@@ -102,7 +105,8 @@ class Cluster:
             if not self._are_led(wanted):
                 await self.refresh(wanted, create=create)
             for name in wanted:
-                for partition in self.view.topic(name).partitions:
+                partitions = self.view.topic(name).partitions
+                for partition in partitions if led else ():
                     self.view.partition(name, partition)
             return self.view
 

@@ -230,7 +230,7 @@ class Producer:
         if not self._has_room.is_set():
             await self._has_room.wait()
         if topic not in self._cluster.view.topics:
-            await self._cluster.ensure([topic], create=self._settings.may_create_topics)
+            await self._cluster.ensure([topic], create=self._settings.may_create_topics, led=False)
 
     def _target(self, topic: str, key: bytes | None, partition: int | None) -> TopicPartition:
         target = TopicPartition(topic, self._choose(topic, key, partition))
@@ -368,12 +368,13 @@ class Producer:
         self, encoded: dict[TopicPartition, bytearray], batches: dict[TopicPartition, _Batch]
     ) -> dict[TopicPartition, KafkaError | ConnectionFailed]:
         """Send each batch once; take those written out of ``encoded`` and return the others."""
-        errors: dict[TopicPartition, KafkaError | ConnectionFailed] = {}
         try:
-            view = await self._cluster.ensure({topic for topic, _ in encoded})
-            by_leader = view.by_leader(encoded)
+            view = await self._cluster.look(encoded)
         except (KafkaError, ConnectionFailed) as error:
             return dict.fromkeys(encoded, error)
+        unled = view.unled(encoded)  # That is no matter of the others.
+        errors: dict[TopicPartition, KafkaError | ConnectionFailed] = {**unled}
+        by_leader = view.by_leader([each for each in encoded if each not in unled])
         for leader, targets in by_leader.items():
             try:
                 appended = await self._produce(leader, {each: encoded[each] for each in targets})

@@ -33,7 +33,7 @@ class Targets:
         check_names("send", (name,))
         may_create = self._gatherer.settings.may_create_topics
         with translated(f"send to {name}"):
-            view = await self._cluster.ensure([name], create=may_create)
+            view = await self._cluster.ensure([name], create=may_create, led=False)
         return self._gatherer.know(name, len(view.topics[name].partitions))
 
     async def look_again(self, name: str) -> None:
