@@ -42,6 +42,8 @@ BYTES_PER_LOOK = 100_000
 CREDIT_MAX = 10.0
 RECORD_BYTES_MAX = 500
 """Of a record that clients send, with its share of a batch's header."""
+FORGETS_BELOW_MS = 60_000
+"""A log that remembers silent producers for less than this may have forgotten some by now."""
 LINKS = ("kill", "power", "failed", "stop")
 
 
@@ -335,6 +337,12 @@ def _sizes(contents):
     return ", ".join(f"{len(content)} bytes from {base}" for base, content in contents.items())
 
 
+def _has_open(producers, producer_id):
+    """Tell whether a producer is amid a transaction: then it is not forgotten."""
+    state = producers.states.get(producer_id)
+    return state is not None and state.current_transaction_first_offset >= 0
+
+
 def _judge_producers(log, disk, clock):
     """What a start makes of snapshots has to be what the batches say. Ends the copy's use."""
     told = _said(log.producers, log)
@@ -343,10 +351,12 @@ def _judge_producers(log, disk, clock):
         anew.restore(list(log.segments), log.log_end_offset)
     except OSError as error:
         return [f"producers cannot be found: {error!r}"]
+    forgets = log.config.producer_id_expiration_ms < FORGETS_BELOW_MS
     return [
         f"producer {producer_id}: a start says {told.get(producer_id)}, the batches {found}"
         for producer_id, found in _said(anew, log).items()
         if told.get(producer_id) != found
+        and not (forgets and producer_id not in told and not _has_open(anew, producer_id))
     ] + [
         f"producer {producer_id}: a start says {found}, the batches nothing"
         for producer_id, found in told.items()

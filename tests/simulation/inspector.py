@@ -10,6 +10,7 @@ import random
 from collections import Counter
 
 from ottla.coordinator.shard import ShardState
+from ottla.log.segment.full_files import FULL_SEGMENTS_OPEN_MAX
 
 LOOK_SECONDS = 5.0
 """The mean time between two looks."""
@@ -22,6 +23,8 @@ TASKS_AT_REST = 16
 """Of a node that nobody asks: its life, its metadata, each chore that is under way."""
 TIMERS_AT_REST = 24
 """Likewise, besides one for each partition, member and transactional id."""
+FILES_AT_REST = 32
+"""Open files of a node that nobody asks, besides those of logs and connections."""
 BUFFER_BYTES = 256 * 1024
 """What a connection may hold to receive with."""
 
@@ -112,6 +115,7 @@ class Inspector:
         timers_max = TIMERS_AT_REST + len(partitions) + 2 * len(self.world.clients)
         counts = [
             ("waiting fetches", manager._fetches.purgatory.watched_count, 0),
+            ("partitions with former settings", _count_outdated(manager.hosting), 0),
             ("waiting appends", sum(len(partition.commits) for partition in partitions), 0),
             ("logs whose segments are being replaced", _count_swapping(partitions), 0),
             ("partitions that could not be opened", len(manager.hosting.unopened), 0),
@@ -122,12 +126,23 @@ class Inspector:
                 BUFFER_BYTES * len(self.world.network.ends),
             ),
             ("tasks", len(node.life.tasks), TASKS_AT_REST),
+            ("open files", node.descriptors.count, self._files_at_rest(partitions)),
+            (
+                "full segments that are open though others were read later",
+                _open_late(partitions),
+                0,
+            ),
             ("timers", len(timers), timers_max),
         ]
         left = [f"{count} {what}" for what, count, most in counts if count > most]
         if any(one.endswith(("tasks", "timers")) for one in left):
             left.append(str(self._most(node, timers)))
         return left
+
+    def _files_at_rest(self, partitions):
+        """Return how many files may be open: each log has its end, and some segments besides."""
+        of_logs = (1 + FULL_SEGMENTS_OPEN_MAX) * len(partitions)
+        return FILES_AT_REST + of_logs + len(self.world.network.ends)
 
     def _most(self, node, timers):
         """Return which tasks and timers there are most of."""
@@ -148,6 +163,25 @@ class Inspector:
                 self.world.problem(
                     f"{node.name} has stopped, and there are {what}: {found} {paths}".rstrip()
                 )
+
+
+def _count_outdated(hosting):
+    """Return how many partitions have other settings than the metadata says."""
+    settings = {}
+    for where in hosting.partitions:
+        if where.topic not in settings:
+            settings[where.topic] = hosting._settings(where.topic)
+    return sum(
+        each.log.config != settings[where.topic].log
+        or each.min_insync_replicas != settings[where.topic].min_insync_replicas
+        for where, each in hosting.partitions.items()
+    )
+
+
+def _open_late(partitions):
+    """Return how many full segments are open besides those that may be, of all logs."""
+    counts = [sum(each.is_file_open for each in one.log.segments[:-1]) for one in partitions]
+    return sum(max(count - FULL_SEGMENTS_OPEN_MAX, 0) for count in counts)
 
 
 def _count_swapping(partitions):

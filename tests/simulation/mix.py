@@ -79,6 +79,8 @@ CLIENTS = {
     "flooder": (0, 1),
     "bulk": (0, 1),
 }
+WATCHERS = {"waiting": (0, 2), "auditor": (0, 1)}
+"""Clients that were added later: what they are drawn by leaves other draws as they were."""
 FAULTS = (
     "kill",
     "kill-at-call",
@@ -154,7 +156,11 @@ THEMES = (
         {"idempotent": (2, 3), "transactional": (0, 1), "reader": (0, 1), "landlord": (1, 1)},
         {"pause_seconds": 0.5, "job_seconds": 0.02},
         {},
-        {"cleanup.policy": ["delete"], "internal.segment.bytes": ["2500"]},
+        {
+            "cleanup.policy": ["delete"],
+            "internal.segment.bytes": ["2500"],
+            "retention.ms": ["-1", "20000"],
+        },
     ),
     Theme(
         "directories fail as topics are made",
@@ -197,6 +203,56 @@ THEMES = (
         {},
     ),
     Theme(
+        "members come and go",
+        ("kill", "stop", "pause", "cut", "slow-disk"),
+        {
+            "plain": (1, 2),
+            "landlord": (1, 1),
+            "classic": (2, 4),
+            "consumer": (2, 4),
+            "auditor": (1, 1),
+            "waiting": (0, 1),
+        },
+        {"fault_seconds": 60.0, "burst_chance": 0.0, "long_chance": 0.0},
+        {},
+        {},
+    ),
+    Theme(
+        "producers are fenced",
+        ("kill", "stop", "power", "pause", "cut", "slow-disk"),
+        {
+            "transactional": (2, 3),
+            "idempotent": (0, 1),
+            "reader": (0, 1),
+            "waiting": (0, 1),
+            "landlord": (1, 1),
+        },
+        {"pause_seconds": 0.5},
+        {},
+        {"cleanup.policy": ["delete", "delete", "compact"]},
+    ),
+    Theme(
+        "what is old is forgotten",
+        ("kill", "stop", "pause", "slow-disk"),
+        {
+            "plain": (0, 1),
+            "transactional": (2, 3),
+            "reader": (1, 2),
+            "classic": (0, 3),
+            "consumer": (0, 3),
+            "landlord": (1, 1),
+        },
+        {"fault_seconds": 60.0, "burst_chance": 0.0, "topic_seconds": (300, 600)},
+        {
+            "producer.id.expiration.ms": ["300", "5000"],
+            "transactional.id.expiration.ms": ["60000"],
+            "transaction.remove.expired.transaction.cleanup.interval.ms": ["2000"],
+            "offsets.retention.minutes": ["1"],
+            "offsets.retention.check.interval.ms": ["2000"],
+        },
+        {"cleanup.policy": ["delete"]},
+    ),
+    Theme(
         "logs are compacted no more",
         ("kill", "power", "stop", "slow-disk"),
         {"plain": (2, 3), "idempotent": (0, 1), "landlord": (1, 1), "meddler": (2, 2)},
@@ -226,6 +282,8 @@ def mix_of(seed):
     """Return the mix of a seed."""
     chance = random.Random(f"{seed}/mix")
     clients = {name: chance.randint(*bounds) for name, bounds in CLIENTS.items()}
+    watchers = random.Random(f"{seed}/mix/watchers")
+    clients |= {name: watchers.randint(*bounds) for name, bounds in WATCHERS.items()}
     chosen = [name for name in FAULTS if chance.random() < 0.4] or ["kill", "power"]
     mix = Mix(
         disk_bytes=256 << 20,

@@ -37,6 +37,8 @@ from tests.campaigns.administering.records import committed
 from tests.simulation.clients.administrators import create_request
 from tests.simulation.clients.base import NO_SUCH_TOPIC, Client
 from tests.simulation.clients.readers import EARLIEST, LATEST, fetch_request, list_offset, read_of
+from tests.simulation.stamps import misstamped
+from tests.simulation.upkeep import Upkeep
 
 SERVICE_SECONDS_MAX = 30.0
 """Until a node whose doors are open is in Metadata and coordinates."""
@@ -48,6 +50,8 @@ TOPIC_SOURCE = 1
 EXISTS = 36
 FETCH_BYTES = 8 << 20
 DEAD_ASKED = 3
+FORGETS_SECONDS = 10.0
+"""By so much less than its option says an offset may be kept, as clients see it."""
 
 
 class NotServed(Exception):
@@ -63,6 +67,7 @@ class Observer(Client):
         super().__init__(world, number)
         self._timeout_ms = 60_000
         self.checked = 0
+        self._upkeep = Upkeep(self)
 
     async def ask(self, request, answer):
         """Ask. Raises NotServed when there is no answer."""
@@ -77,7 +82,7 @@ class Observer(Client):
             name = type(request).__name__
             raise NotServed(f"{name}: {type(error).__name__} {error}") from error
 
-    async def _until(self, seconds, ask):
+    async def until(self, seconds, ask):
         begin = self.world.loop.now
         while True:
             missing = await ask()
@@ -91,7 +96,7 @@ class Observer(Client):
     async def look_at_all(self):
         """Look at service, topics, options, records and committed offsets."""
         try:
-            await self._until(SERVICE_SECONDS_MAX, self._missing_service)
+            await self.until(SERVICE_SECONDS_MAX, self._missing_service)
             await self._resolve_doubts()
             await self._look_at_topics()
             for topic in self.history.living():
@@ -102,6 +107,11 @@ class Observer(Client):
             await self._look_at_commits()
         except NotServed as error:
             self.world.problem(f"not served: {error}")
+
+    @property
+    def _skew_seconds(self):
+        _, ahead, behind = self.world.nemesis.clock_bounds
+        return ahead + behind
 
     async def _missing_service(self):
         answer = await self._metadata()
@@ -124,10 +134,10 @@ class Observer(Client):
         history = self.history
         for topic in history.topics.values():
             if topic.deletion is not None and not topic.is_gone:
-                await self._until(SETTLE_SECONDS_MAX, lambda topic=topic: self._delete(topic))
+                await self.until(SETTLE_SECONDS_MAX, lambda topic=topic: self._delete(topic))
                 topic.deletion.answer(Verdict.OK)
         for creation in history.creations.values():
-            await self._until(SETTLE_SECONDS_MAX, lambda one=creation: self._create(one))
+            await self.until(SETTLE_SECONDS_MAX, lambda one=creation: self._create(one))
 
     async def _delete(self, topic):
         asked = DeleteTopicState(name=None, topic_id=topic.topic_id.bytes)
@@ -149,7 +159,7 @@ class Observer(Client):
                         return f"{where} has error {partition.error_code} in Metadata"
             return ""
 
-        await self._until(SETTLE_SECONDS_MAX, missing)
+        await self.until(SETTLE_SECONDS_MAX, missing)
         found = {
             uuid.UUID(bytes=topic.topic_id): topic
             for topic in (await self._metadata()).topics
@@ -185,7 +195,7 @@ class Observer(Client):
         topic.partition_count = count
 
     async def _look_at_configs(self, topic):
-        allowed = self._allowed_configs(topic)
+        allowed = self.allowed_configs(topic)
         resource = DescribeConfigsResource(
             resource_type=TOPIC, resource_name=topic.name, configuration_keys=None
         )
@@ -203,7 +213,7 @@ class Observer(Client):
                 text = f"{key} is {found.get(key)}, set was {sorted(map(str, values))}"
                 self.world.problem(f"{topic.name} ({topic.topic_id}): {text}")
 
-    def _allowed_configs(self, topic):
+    def allowed_configs(self, topic):
         """Return by option the values that it may have: what was asked side by side has no order.
 
         None among them: it may be unset.
@@ -223,14 +233,14 @@ class Observer(Client):
     async def _look_at_partition(self, topic, partition):
         async def open_transactions():
             stable, end = [
-                await self._offset(topic, partition, LATEST, isolation=level) for level in (1, 0)
+                await self.offset(topic, partition, LATEST, isolation=level) for level in (1, 0)
             ]
             where = f"{topic.name}-{partition} ({topic.topic_id})"
             return "" if stable == end else f"{where}: last stable offset {stable}, end {end}"
 
         try:
-            await self._until(SETTLE_SECONDS_MAX, open_transactions)
-            end = await self._offset(topic, partition, LATEST)
+            await self.until(SETTLE_SECONDS_MAX, open_transactions)
+            end = await self.offset(topic, partition, LATEST)
             visible, _ = await self._read(topic, partition, end, isolation=1)
             records, controls = await self._read(topic, partition, end, isolation=0)
             start = await self._durable_start(topic, partition)
@@ -245,8 +255,12 @@ class Observer(Client):
         for problem in judge.judge():
             self.world.problem(problem)
         self.checked += judge.checked
+        try:
+            await self._upkeep.look(topic, partition, records)
+        except NotServed as error:
+            self.world.problem(f"not served: {error}")
 
-    async def _offset(self, topic, partition, timestamp, *, isolation=0):
+    async def offset(self, topic, partition, timestamp, *, isolation=0):
         told = None
 
         async def ask():
@@ -258,7 +272,7 @@ class Observer(Client):
                 return f"ListOffsets: {error}"
             return f"error {told[0]}" if told[0] else ""
 
-        await self._until(SERVICE_SECONDS_MAX, ask)
+        await self.until(SERVICE_SECONDS_MAX, ask)
         return told[1]
 
     async def _durable_start(self, topic, partition):
@@ -270,20 +284,20 @@ class Observer(Client):
 
         async def missing():
             nonlocal start
-            start = await self._offset(topic, partition, EARLIEST)
+            start = await self.offset(topic, partition, EARLIEST)
             durable = self.world.device.start_offset(topic.topic_id, partition)
             if not start or (durable is not None and durable >= start):
                 return ""
             where = f"{topic.name}-{partition} ({topic.topic_id})"
             return f"{where}: the log start is {start}, on the device it is {durable}"
 
-        await self._until(SETTLE_SECONDS_MAX, missing)
+        await self.until(SETTLE_SECONDS_MAX, missing)
         return start
 
     async def _read(self, topic, partition, end, *, isolation):
         """Read all from the log start to ``end``."""
         records, controls = [], []
-        offset = await self._offset(topic, partition, EARLIEST)
+        offset = await self.offset(topic, partition, EARLIEST)
         empty_count = 0
         while offset < end:
             request = fetch_request(
@@ -298,8 +312,10 @@ class Observer(Client):
             if told.error_code not in (0, 1):
                 raise NotServed(f"Fetch {where}: error {told.error_code}")
             read, aborted = ([], []) if told.error_code else read_of(told)
+            for wrong in misstamped(self.history, topic, read, self._skew_seconds):
+                self.world.problem(f"{topic.name}-{partition} ({topic.topic_id}): {wrong}")
             if not read:
-                start = await self._offset(topic, partition, EARLIEST)
+                start = await self.offset(topic, partition, EARLIEST)
                 if start > offset:  # Retention was faster.
                     offset = start
                     continue
@@ -328,13 +344,29 @@ class Observer(Client):
                 text = f"the dead topic {topic.name} ({topic.topic_id}): {told.error_code}"
                 self.world.problem(text)
 
+    def _may_be_forgotten(self, group, commits):
+        """Tell whether offsets may be gone by ``offsets.retention.minutes``.
+
+        Not those that were committed since the group has members without a break, who read all.
+        """
+        minutes = self.world.mix.broker_options.get("offsets.retention.minutes")
+        if minutes is None:
+            return False
+        now, wall = self.world.loop.now, self.world.seconds()
+        age = min((wall - one.call.sent for one in commits if one.call.is_ok), default=0.0)
+        kept_seconds = float(minutes) * 60 - self._skew_seconds - FORGETS_SECONDS
+        if age <= kept_seconds:
+            return False
+        since, last = self.world.lively.get(group, (now, now))
+        return age >= now - since or now - last > kept_seconds
+
     async def _look_at_commits(self):
         history = self.history
         living = {topic.topic_id: topic for topic in history.living()}
         for group in sorted({group for group, _, _ in history.commits}):
             if not living:
                 return
-            await self._until(SERVICE_SECONDS_MAX, lambda one=group: self._commits(one, living))
+            await self.until(SERVICE_SECONDS_MAX, lambda one=group: self._commits(one, living))
 
     async def _commits(self, group, living):
         asked = [
@@ -356,6 +388,8 @@ class Observer(Client):
                     self.world.problem(f"{where}: error {one.error_code}")
                     continue
                 commits = self.history.commits.get(place, ())
+                if one.committed_offset < 0 and self._may_be_forgotten(group, commits):
+                    continue
                 for problem in judge_commits(where, commits, one.committed_offset):
                     self.world.problem(problem)
         return ""

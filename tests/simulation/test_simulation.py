@@ -8,13 +8,16 @@ from contextlib import suppress
 
 import pytest
 
+from ottla.coordinator.group.consumer.groups import ConsumerGroups
 from ottla.env.faulty_disk import DiskKilled
 from ottla.env.gate import Gate
+from ottla.log.producers import states
+from ottla.replication.fetch import DelayedFetch
 from tests.simulation.__main__ import command_of, digest_elsewhere, live
 from tests.simulation.executor import SimulatedExecutor
 from tests.simulation.jobs import Deadlock, Jobs, Threads, threads_of
 from tests.simulation.loop import Life, SimulatedLoop
-from tests.simulation.mix import CLIENTS, FAULTS, mix_of
+from tests.simulation.mix import CLIENTS, FAULTS, WATCHERS, mix_of
 from tests.simulation.mutants import (
     MUTANTS,
     SOURCE,
@@ -69,12 +72,12 @@ def test_a_fresh_seed_breaks_no_promise(capsys, _number):
     assert told["problems"] == [], command
 
 
-def a_calm_world(name):
-    """Return a world without faults, all kinds of clients in it."""
+def a_calm_world(name, seconds=40, count=1):
+    """Return a world without faults, so many clients of each kind in it."""
     mix = mix_of(name)
     mix.faults = []
-    mix.clients = dict.fromkeys(CLIENTS, 1)
-    return World(name, 40, mix=mix)
+    mix.clients = dict.fromkeys((*CLIENTS, *WATCHERS), count)
+    return World(name, seconds, mix=mix)
 
 
 def test_an_acknowledged_record_that_is_gone_is_found(monkeypatch):
@@ -88,6 +91,27 @@ def test_an_acknowledged_record_that_is_gone_is_found(monkeypatch):
     monkeypatch.setattr(world.history, "acknowledge", promise_more)
     assert not world.run()
     assert "acknowledged" in world.problems[0]
+
+
+def test_a_batch_of_a_producer_that_was_fenced_is_found_when_it_is_taken(monkeypatch):
+    monkeypatch.setattr(states, "_check_epoch", lambda header, state: None)
+    world = a_calm_world("test.ghost", 120)
+    assert not world.run()
+    assert "that was fenced was taken" in world.problems[0]
+
+
+def test_a_fetch_that_waits_and_is_told_nothing_is_found(monkeypatch):
+    monkeypatch.setattr(DelayedFetch, "try_complete", lambda fetch, key: False)
+    world = a_calm_world("test.waiting", 120)
+    assert not world.run()
+    assert "nobody tells who waits" in world.problems[0]
+
+
+def test_a_member_that_is_gone_and_stays_is_found(monkeypatch):
+    monkeypatch.setattr(ConsumerGroups, "fence_after", lambda *_, **__: None)
+    world = a_calm_world("test.gone", 400, count=2)
+    assert not world.run()
+    assert "is a member, and nobody has heard of it" in world.problems[0]
 
 
 def test_a_node_that_gives_up_without_a_fault_is_found():
@@ -394,7 +418,10 @@ def test_a_power_cut_takes_what_was_not_synced():
 def test_every_kind_of_client_and_fault_is_drawn_by_some_seed():
     mixes = [mix_of(str(number)) for number in range(40)]
     assert {name for mix in mixes for name in mix.faults} == set(FAULTS)
-    assert {name for mix in mixes for name, count in mix.clients.items() if count} == set(CLIENTS)
+    assert {name for mix in mixes for name, count in mix.clients.items() if count} == {
+        *CLIENTS,
+        *WATCHERS,
+    }
 
 
 LISTED = """Some words.

@@ -19,16 +19,16 @@ from tests.simulation import node as nodes
 from tests.simulation.afterlife import Afterlife
 from tests.simulation.checked import CheckedSegments
 from tests.simulation.clients.administrators import Landlord, Meddler
+from tests.simulation.clients.auditors import Auditor
 from tests.simulation.clients.bulk import BulkClient
+from tests.simulation.clients.classic import ClassicMember
+from tests.simulation.clients.consumers import ConsumerMember
 from tests.simulation.clients.hostile import Flooder, HostileClient
-from tests.simulation.clients.members import ClassicMember, ConsumerMember
-from tests.simulation.clients.producers import (
-    IdempotentProducer,
-    PlainProducer,
-    TransactionalProducer,
-)
+from tests.simulation.clients.producers import IdempotentProducer, PlainProducer
 from tests.simulation.clients.readers import Reader
 from tests.simulation.clients.sessions import SessionReader
+from tests.simulation.clients.transactions import TransactionalProducer
+from tests.simulation.clients.waiting import Waiter
 from tests.simulation.clock import WALL_MS
 from tests.simulation.coverage import Coverage
 from tests.simulation.device import Device
@@ -57,6 +57,8 @@ CLIENTS = (
     HostileClient,
     Flooder,
     BulkClient,
+    Waiter,
+    Auditor,
 )
 ROUND_SECONDS = 120.0
 """The mean of the time in which clients work and faults come."""
@@ -102,6 +104,12 @@ class World:
         self.problems = []
         self.members = {}
         """By group."""
+        self.shown = {}
+        """When each member said something last, by its group and by its id, or by its name."""
+        self.lively = {}
+        """By group: since when it has had members all the time, and when one was heard last."""
+        self.generations = {}
+        """Of classic groups: the last one that was handed out, and when."""
         self.clients_life = Life("clients")
         self.log_dirs = nodes.LOG_DIRS
         self.work = asyncio.Event()
@@ -281,6 +289,7 @@ class World:
         if task.exception() is not None:
             error = task.exception()
             self.problem(f"the observer broke: {error!r}", error)
+        await self.inspector.look_at_rest()  # Once more: all has been read by now.
         self.history.forget_dead()
 
     def _is_quiet(self):

@@ -129,9 +129,9 @@ class Asked:
 
 @dataclass(slots=True, eq=False)
 class Altered(Asked):
-    """Options that were set."""
+    """Options that were set; None: taken back."""
 
-    configs: Mapping[str, str]
+    configs: Mapping[str, str | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -372,7 +372,7 @@ class History:
         """Return each value that an option may have had, since when and until when at the most."""
         values = [(topic.configs.get(key, default), topic.created)]
         values += [
-            (one.configs[key], one.call)
+            (default if one.configs[key] is None else one.configs[key], one.call)
             for one in self.altered
             if key in one.configs and topic.may_be_meant(one)
         ]

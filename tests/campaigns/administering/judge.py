@@ -177,6 +177,11 @@ class PartitionJudge:
         return self._history.possible(self._topic, "retention.ms", FOREVER)
 
     @cached_property
+    def _is_stamped_by_broker(self) -> bool:
+        values = self._history.possible(self._topic, "message.timestamp.type", "CreateTime")
+        return any(value == "LogAppendTime" for value, _, _ in values)
+
+    @cached_property
     def _retention_bytes(self) -> list[tuple[str, float, float]]:
         return self._history.possible(self._topic, "retention.bytes", "-1")
 
@@ -250,6 +255,8 @@ class PartitionJudge:
             if int(value) < 0 or max(since, begin) > last:
                 continue
             looked = min(last, self._observed.at) + self._observed.ahead
+            if self._is_stamped_by_broker:
+                looked += self._observed.behind
             if (batch.timestamp_ms + int(value)) / 1000 < looked:
                 return True
         return False
@@ -272,8 +279,16 @@ class PartitionJudge:
             if batch.base_offset < 0 or batch.base_offset >= offset
         )
 
+    def _is_too_young(self, batch: Batch) -> bool:
+        """Tell whether ``min.compaction.lag.ms`` keeps compaction from its segment."""
+        lags = self._history.possible(self._topic, "min.compaction.lag.ms", "0")
+        lag_ms = min(int(value) for value, _, _ in lags)
+        observed = self._observed
+        looked = observed.at + observed.ahead + observed.behind
+        return lag_ms > 0 and (batch.timestamp_ms + lag_ms) / 1000 > looked
+
     def _may_be_compacted(self, offset: int, record: RecordId, batch: Batch) -> bool:
-        if not self._is_compacted:
+        if not self._is_compacted or self._is_too_young(batch):
             return False
         if batch.transaction is not None and batch.transaction.outcome is not Outcome.COMMITTED:
             return True

@@ -17,6 +17,7 @@ from tools.wire_client import batch, batches, read_varint, records_of, varint
 
 CONTROL = 32
 TRANSACTIONAL = 16
+APPEND_TIME = 8
 GZIP = 1
 ABORT = b"\0\0"
 CODECS = 7
@@ -55,6 +56,8 @@ class ReadBatch(NamedTuple):
     """It is the marker of an aborted transaction."""
     records: list[Found]
     """Of a marker: none."""
+    append_time_ms: int | None = None
+    """When the broker says that it appended it; None: it tells of its records' own times."""
 
 
 def key_of(writer: int, number: int) -> bytes:
@@ -142,6 +145,7 @@ def parse(data: bytes | None) -> list[ReadBatch]:
                         header["payload"],
                     )
                 ),
+                header["max_timestamp"] if attributes & APPEND_TIME else None,
             )
         )
     return found

@@ -71,6 +71,8 @@ from tests.simulation.clients.producers import PlainProducer
 from tests.simulation.clients.readers import LATEST, list_offset
 
 NAMES_EACH = 3
+DELETE = 1
+"""The operation that takes an option back."""
 HASTY_CHANCE = 0.5
 """Of a topic's deletion, that work is begun on the topic just before it."""
 SHORT_LIFE_CHANCE = 0.15
@@ -81,7 +83,11 @@ OPTIONS = TOPIC_OPTIONS | {
     "retention.ms": ["-1", "600000", "600000", "60000", "20000"],
     "segment.ms": ["1000", "30000", "604800000"],
     "delete.retention.ms": ["86400000", "60000", "0"],
+    "min.compaction.lag.ms": ["0", "0", "20000", "100000"],
+    "message.timestamp.type": ["CreateTime", "CreateTime", "LogAppendTime"],
 }
+TAKE_BACK_CHANCE = 0.15
+"""Of an option that is altered, that it is taken back."""
 BROKER_OPTIONS = {
     "log.cleaner.backoff.ms": ["100", "2000", "15000"],
     "log.segment.delete.delay.ms": ["0", "500", "10000"],
@@ -309,6 +315,8 @@ class Meddler(Client):
     async def _alter(self, topic):
         key = self.random.choice(self.world.mix.altered_options or list(OPTIONS))
         configs = {key: self.random.choice(OPTIONS[key])}
+        if self.random.random() < TAKE_BACK_CHANCE:
+            configs = {key: None}
         asked = Altered(topic.name, Call(), configs)
         self.history.altered.append(asked)
         code = await self._set(TOPIC, topic.name, configs)
@@ -321,7 +329,7 @@ class Meddler(Client):
 
     async def _set(self, resource_type, name, configs):
         entries = [
-            AlterableConfig(name=key, config_operation=0, value=value)
+            AlterableConfig(name=key, config_operation=0 if value else DELETE, value=value)
             for key, value in configs.items()
         ]
         resource = AlterConfigsResource(

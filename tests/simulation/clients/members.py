@@ -5,7 +5,7 @@ given up. A member that was not heard for half a session counts as gone. What th
 as every commit is.
 """
 
-import uuid
+import random
 
 from ottla.client.wire.consumer_protocol import (
     PROTOCOL_TYPE,
@@ -17,34 +17,22 @@ from ottla.client.wire.consumer_protocol import (
     encode_subscription,
 )
 from ottla.ids import TopicPartition
-from ottla.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
-)
+from ottla.protocol.messages.consumer_group_heartbeat import TopicPartitions
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.messages.fetch import FetchResponse
-from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
-    JoinGroupResponse,
-)
-from ottla.protocol.messages.leave_group import (
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
 )
 from ottla.protocol.messages.offset_commit import OffsetCommitResponse
 from ottla.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
-    SyncGroupResponse,
 )
 from tests.campaigns.administering.history import Call, Commit, Verdict
-from tests.simulation.clients.base import COMES_BACK, NOT_THE_COORDINATOR, Client
+from tests.simulation.clients.base import Client
 from tests.simulation.clients.readers import (
     EARLIEST,
-    GROUP,
     commit_request,
     fetch_request,
     list_offset,
@@ -52,15 +40,25 @@ from tests.simulation.clients.readers import (
 )
 
 SESSION_SECONDS = 10.0
+REBALANCE_SECONDS = 15.0
+"""How long the others wait for one that does not join again."""
 ANEW = {22, 25, 27, 69, 82, 110, 113}
 """Codes of a group that goes on without this member as it is: it begins anew."""
 MEMBER_ID_REQUIRED = 79
+REBALANCE_IN_PROGRESS = 27
+NOTHING_COMMITTED = -1
 FENCED = {25, 69, 110}
+NON_EMPTY_GROUP = 68
+LEAVE_CHANCE = 0.02
+VANISH_CHANCE = 0.02
+"""Of a step, that this process is killed, and the next one comes later, or at once."""
+VANISH_WITH_NODE = 0.15
+"""Likewise, of the first step after the node was started again."""
+VANISHES_SECONDS = (0.0, 3.0, 20.0, 60.0)
+DELETE_CHANCE = 0.01
+"""Of a step, that a member tries to have its group deleted."""
 GROUPS_FROM = 4
 """So many members are of more than one group."""
-LINGERS_SECONDS = 6.0
-"""How long a member may work on with what it has to give up: less than its rebalance timeout, and
-than two heartbeats besides."""
 
 
 def owned_by_topic(owned):
@@ -74,26 +72,31 @@ def owned_by_topic(owned):
     ]
 
 
-def join_request(group, member_id, topic_names):
-    """Return the request of a classic member that wants to read these topics."""
+def join_request(group, member_id, topic_names, instance_id=None):
+    """Return the request of a classic member that wants to read these topics.
+
+    ``instance_id``: the name of a static one; None: it is dynamic.
+    """
     metadata = encode_subscription(sorted(topic_names) or ["none"])
     return JoinGroupRequest(
         group_id=group,
         session_timeout_ms=int(SESSION_SECONDS * 1000),
-        rebalance_timeout_ms=15_000,
+        rebalance_timeout_ms=int(REBALANCE_SECONDS * 1000),
         member_id=member_id,
+        group_instance_id=instance_id,
         protocol_type=PROTOCOL_TYPE,
         protocols=[JoinGroupRequestProtocol(name=RANGE, metadata=metadata)],
     )
 
 
-def sync_request(group, joined, partition_counts):
+def sync_request(group, joined, partition_counts, instance_id=None):
     """Return the request of a classic member that has joined: as leader it assigns.
 
     ``joined``: the answer of JoinGroup. ``partition_counts``: of the topics that it knows, by name.
+    ``instance_id``: as for ``join_request``.
     """
     assignments = []
-    if joined.leader == joined.member_id:
+    if joined.leader == joined.member_id and not joined.skip_assignment:
         wanted = {
             one.member_id: [n for n in decode_subscription(one.metadata) if n in partition_counts]
             for one in joined.members
@@ -109,6 +112,7 @@ def sync_request(group, joined, partition_counts):
         group_id=group,
         generation_id=joined.generation_id,
         member_id=joined.member_id,
+        group_instance_id=instance_id,
         protocol_type=PROTOCOL_TYPE,
         protocol_name=RANGE,
         assignments=assignments,
@@ -125,9 +129,15 @@ def places_of(assignment, topics):
 class Member(Client):
     """What both kinds share: reading and committing what is theirs."""
 
+    instance_id = None
+    """The name by which it comes back; None: it has none."""
+
     async def heard(self, asked_at=None):
         """Take note that the group counted this member when it asked; None: just now."""
-        self.last_heard = self.world.loop.now if asked_at is None else asked_at
+        now = self.world.loop.now
+        self.last_heard = now if asked_at is None else asked_at
+        since, last = self.world.lively.get(self.group, (now, now))
+        self.world.lively[self.group] = (since if now - last < SESSION_SECONDS else now, now)
 
     def __init__(self, world, number):
         super().__init__(world, number)
@@ -144,7 +154,63 @@ class Member(Client):
         self._former = None
         """As whom it left the group: member id and epoch, and in which life of the node."""
         self._timeout_ms = 30_000
+        self._away_until = 0.0
+        # In some worlds groups are left in peace: only then it counts who is gone and still listed.
+        self._unrest = random.Random(f"{world.seed}/unrest").choice([1.0, 0.1])
+        # In some worlds offsets stay as they are for long, and must not be forgotten.
+        self._commit_chance = random.Random(f"{world.seed}/commits").choice([0.5, 0.5, 0.05])
+        self._known_life = 0
         world.members.setdefault(self.group, []).append(self)
+
+    async def call(self, request, answer, *, highest=None):
+        """Ask; the group may have heard of this member from now on."""
+        self._show()
+        told = await super().call(request, answer, highest=highest)
+        self._show()
+        return told
+
+    def _show(self):
+        for name in (self.member_id, self.instance_id):
+            if name:
+                self.world.shown[self.group, name] = self.world.loop.now
+
+    def vanishes(self):
+        """Tell whether this process is not there now: it was killed, and says no word."""
+        now, life = self.world.loop.now, self.world.node.lives
+        chance = VANISH_CHANCE * self._unrest if life == self._known_life else VANISH_WITH_NODE
+        self._known_life = life
+        if now >= self._away_until and self.random.random() < chance:
+            self._away_until = now + self.random.random() * self.random.choice(VANISHES_SECONDS)
+            self.history.count("members that vanish")
+            self.give_up_all()
+            self.hang_up()
+            self.be_another()
+        return now < self._away_until
+
+    def be_another(self):
+        """Forget who it was: a new process begins."""
+        raise NotImplementedError
+
+    async def try_to_delete(self):
+        """Ask for the group's end, amid it: nobody may delete a group that has members."""
+        asked_at = self.last_heard
+        gone = [
+            (commits, Commit(NOTHING_COMMITTED, Call()))
+            for place, commits in self.history.commits.items()
+            if place[0] == self.group
+        ]
+        for commits, one in gone:
+            commits.append(one)
+        request = DeleteGroupsRequest(groups_names=[self.group])
+        code = (await self.call(request, DeleteGroupsResponse)).results[0].error_code
+        self.world.coverage.answered("DeleteGroups amid work", code)
+        for commits, one in gone:
+            if code == NON_EMPTY_GROUP:
+                commits.remove(one)
+            elif code == 0:
+                one.call.answer(Verdict.OK)
+        if code == 0 and self.world.loop.now - asked_at < SESSION_SECONDS / 2:
+            self.world.problem(f"{self.group} was deleted, and {self.member_id} is a member of it")
 
     def has_left(self, code):
         """Take note of an answer: who it was until now is no member any more."""
@@ -200,7 +266,7 @@ class Member(Client):
         read, _ = read_of(told)
         if read and place in self._positions:
             self._positions[place] = max(self._positions[place], read[-1].end_offset)
-        if place in self._positions and self.random.random() < 0.5:
+        if place in self._positions and self.random.random() < self._commit_chance:
             await self._commit(place)
         if self._former is not None and place in self._positions and self.random.random() < 0.2:
             await self._commit_as_former(place)
@@ -217,13 +283,14 @@ class Member(Client):
         self.world.coverage.answered(f"OffsetCommit of a former {self.kind}", code)
         if code == 0:
             commit.call.answer(Verdict.OK)
-            text = f"a commit of a member that has left counts: {member_id}, epoch {epoch}"
+            text = f"a commit of who was a member counts: {member_id}, epoch {epoch}"
             self.world.problem(f"{self.group}: {text}")
         elif code in ANEW:
             commit.call.answer(Verdict.FAIL)
 
     async def _ask_to_commit(self, place, offset, member_id, epoch):
         request = commit_request(self.group, place, offset, member_id=member_id, epoch=epoch)
+        request.group_instance_id = self.instance_id
         answer = await self.call(request, OffsetCommitResponse)
         return answer.topics[0].partitions[0].error_code
 
@@ -238,190 +305,3 @@ class Member(Client):
             self.history.count("offsets committed by members")
         elif code in ANEW:
             commit.call.answer(Verdict.FAIL)
-
-
-class ClassicMember(Member):
-    """JoinGroup, SyncGroup, Heartbeat; the leader assigns by range."""
-
-    kind = "classic"
-
-    def __init__(self, world, number):
-        super().__init__(world, number)
-        self._must_join = True
-
-    def is_same_time(self, other):
-        # Who has not heard of the newest generation may still think that it owns something.
-        return other.epoch == self.epoch
-
-    async def step(self):
-        if self._must_join:
-            await self._join()
-            return
-        code = (
-            await self.call(
-                HeartbeatRequest(
-                    group_id=self.group, generation_id=self.epoch, member_id=self.member_id
-                ),
-                HeartbeatResponse,
-            )
-        ).error_code
-        self.world.coverage.answered("Heartbeat", code)
-        if code == 0:
-            await self.heard()
-            await self.read()
-        else:
-            await self._lost(code)
-        if self.random.random() < 0.02:
-            await self._leave()
-
-    async def pause(self):
-        await self.world.sleep(self.random.random() * SESSION_SECONDS / 5)
-
-    async def _lost(self, code):
-        self._must_join = True
-        if code in NOT_THE_COORDINATOR:
-            await self.find_coordinator(GROUP, self.group)
-        elif code in ANEW and code != 27:
-            self.give_up_all()
-            if code in FENCED:
-                self.member_id = ""
-
-    async def _join(self):
-        names = {topic.name for topic in self.history.living()}
-        request = join_request(self.group, self.member_id, names)
-        answer = await self.call(request, JoinGroupResponse)
-        self.world.coverage.answered("JoinGroup", answer.error_code)
-        if answer.error_code == MEMBER_ID_REQUIRED:
-            self.member_id = answer.member_id
-            return
-        if answer.error_code:
-            await self._lost(answer.error_code)
-            return
-        self.give_up_all()
-        self.member_id, self.epoch = answer.member_id, answer.generation_id
-        await self._sync(answer)
-
-    async def _sync(self, joined):
-        counts = {topic.name: topic.partition_count for topic in self.history.living()}
-        request = sync_request(self.group, joined, counts)
-        answer = await self.call(request, SyncGroupResponse)
-        self.world.coverage.answered("SyncGroup", answer.error_code)
-        if answer.error_code:
-            await self._lost(answer.error_code)
-            return
-        self._must_join = False
-        await self.heard()
-        self.take(places_of(answer.assignment, self.history.living()))
-
-    async def _leave(self):
-        request = LeaveGroupRequest(
-            group_id=self.group, members=[MemberIdentity(member_id=self.member_id)]
-        )
-        self.give_up_all()
-        self._must_join = True
-        answer = await self.call(request, LeaveGroupResponse)
-        codes = [answer.error_code, *(one.error_code for one in answer.members)]
-        self.has_left(max(codes))
-        self.member_id = ""
-
-
-class ConsumerMember(Member):
-    """ConsumerGroupHeartbeat: the server assigns, the member gives up first and says so."""
-
-    kind = "consumer"
-
-    def __init__(self, world, number):
-        super().__init__(world, number)
-        self._begin_anew()
-
-    def _begin_anew(self):
-        self.member_id = str(uuid.UUID(int=self.random.getrandbits(128)))
-        self.epoch = 0
-        self._is_new = True
-        self._lingering = set()
-        """Places that it has to give up, and still works with."""
-        self._lingers_until = 0.0
-        self._has_heard = False
-        """The last heartbeat was answered: what has to be given up is news now."""
-
-    async def step(self):
-        await self._beat()
-        if not self._is_new:
-            await self.read()
-        if self.random.random() < 0.02:
-            await self._leave()
-
-    async def pause(self):
-        await self.world.sleep(self.random.random() * 3)
-
-    def _let_go(self):
-        """Give up what it has lingered with for long enough."""
-        if self._lingering and self.world.loop.now >= self._lingers_until:
-            self.owned -= self._lingering
-            self._lingering = set()
-
-    def _assigned(self, places, asked_at):
-        """Own these, and for a while what is not among them any more.
-
-        The while counts from before the coordinator can have begun to wait for it.
-        """
-        now = self.world.loop.now
-        left = self.owned - places
-        if not self._lingering and self._has_heard and self.random.random() < 0.5:
-            self._lingers_until = asked_at + self.random.random() * LINGERS_SECONDS
-            self._lingering = left
-        self._lingering = self._lingering & left if now < self._lingers_until else set()
-        self.take(places | self._lingering)
-
-    async def _beat(self):
-        names = sorted({topic.name for topic in self.history.living()}) or ["none"]
-        self._let_go()
-        is_whole = self._is_new or not self._has_heard
-        asked_at = self.world.loop.now
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self.group,
-            member_id=self.member_id,
-            member_epoch=self.epoch,
-            # Whole after an answer that was lost, as real clients ask: it may have told them to
-            # give up something, which is told once.
-            rebalance_timeout_ms=15_000 if is_whole else -1,
-            subscribed_topic_names=names,
-            server_assignor="uniform" if is_whole else None,
-            topic_partitions=owned_by_topic(self.owned),
-        )
-        had_heard, self._has_heard = self._has_heard, False
-        answer = await self.call(request, ConsumerGroupHeartbeatResponse)
-        self._has_heard = had_heard
-        self._let_go()
-        self.world.coverage.answered("ConsumerGroupHeartbeat", answer.error_code)
-        code = answer.error_code
-        if code == 0:
-            self._is_new = False
-            self.epoch = answer.member_epoch
-            await self.heard(asked_at)
-            if answer.assignment is not None:
-                places = {
-                    (uuid.UUID(bytes=one.topic_id), partition)
-                    for one in answer.assignment.topic_partitions
-                    for partition in one.partitions
-                }
-                self._assigned(places, asked_at)
-            self._has_heard = True
-        elif code in NOT_THE_COORDINATOR:
-            await self.find_coordinator(GROUP, self.group)
-        elif code in ANEW:
-            self.give_up_all()
-            self._begin_anew()
-        elif code not in COMES_BACK:
-            self.world.problem(
-                f"{self.name}: ConsumerGroupHeartbeat: {code} {answer.error_message}"
-            )
-
-    async def _leave(self):
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self.group, member_id=self.member_id, member_epoch=-1
-        )
-        self.give_up_all()
-        answer = await self.call(request, ConsumerGroupHeartbeatResponse)
-        self.has_left(answer.error_code)
-        self._begin_anew()

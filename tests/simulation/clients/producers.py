@@ -1,8 +1,7 @@
-"""Producers: plain ones, idempotent ones, and those of transactions."""
+"""Producers: plain ones and idempotent ones."""
 
 from collections import deque
 
-from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
@@ -10,33 +9,14 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from ottla.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-)
-from tests.campaigns.administering.history import (
-    BY_NAME,
-    Call,
-    Commit,
-    Outcome,
-    Transaction,
-    Verdict,
-)
-from tests.campaigns.administering.records import TRANSACTIONAL
+from tests.campaigns.administering.history import BY_NAME
 from tests.campaigns.administering.writing import Writer
 from tests.simulation.clients.base import (
     COMES_BACK,
     NO_SUCH_TOPIC,
-    NOT_THE_COORDINATOR,
     Client,
 )
 
-GROUP, TRANSACTION = 0, 1
-"""The types of coordinators."""
-ABANDONED_CHANCE = 0.04
-"""Of a transaction, that nobody ends it."""
 GAP_CHANCE = 0.05
 """Of an idempotent producer's step, that it leaves sequences out."""
 
@@ -235,181 +215,3 @@ class IdempotentProducer(Producer):
         """Leave what is pending as it is, and become another producer."""
         self._pending.clear()
         self._producer_id = -1
-
-
-class TransactionalProducer(Producer):
-    """Writes transactions over some partitions, and commits or aborts them (KIP-890)."""
-
-    kind = "transactional"
-
-    def __init__(self, world, number):
-        super().__init__(world, number)
-        self._id = self.name
-        self._patience_ms = self.random.choice([10_000, 20_000, 60_000])
-        self._producer_id = self._epoch = -1
-        self._transaction = None
-        self._count = 0
-        self._sequences = {}
-        self._offset = 0
-        self._offsets = []
-        """Of the transaction: lists of commits, and a commit in each."""
-
-    @property
-    def producer(self):
-        """Its id and epoch."""
-        return self._producer_id, self._epoch
-
-    async def step(self):
-        """Play one transaction."""
-        if self._producer_id < 0 or self._transaction is not None:
-            await self._close()
-        transaction = self._transaction = Transaction(f"{self.name}/{self._count}")
-        self._count += 1
-        self.history.transaction_count += 2
-        is_whole = True
-        for _ in range(self.random.randint(1, 4)):
-            is_whole = is_whole and await self._produce(transaction)
-            if self.random.random() < 0.05:
-                await self.world.sleep(self.random.random())
-        if is_whole and self.random.random() < 0.4:
-            is_whole = await self._commit_offsets()
-        if self._patience_ms < 60_000 and self.random.random() < ABANDONED_CHANCE:
-            self._abandon(transaction)
-            return
-        committed = is_whole and self.random.random() < 0.7
-        await self._end(transaction, committed=committed)
-
-    def _abandon(self, transaction):
-        """Never be heard of again: the coordinator has to abort it. Go on under another id."""
-        self.settle(transaction, Outcome.ABORTED)
-        self._settle_offsets(Outcome.ABORTED)
-        self.history.count("transactions abandoned")
-        self._id = f"{self.name}-{self._count}"
-        self._transaction = None
-        self._producer_id = -1
-        self.hang_up()
-
-    async def _commit_offsets(self):
-        """Commit an offset of a group in the transaction; return whether that went well."""
-        chosen = self.choose()
-        if chosen is None:
-            return True
-        topic, partition = chosen
-        self._offset += 1
-        commit = Commit(self._offset, Call())
-        commits = self.history.commits[f"pipeline-{self.number}", topic.topic_id, partition]
-        commits.append(commit)
-        self._offsets.append((commits, commit))
-        part = TxnOffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=self._offset, committed_metadata=""
-        )
-        request = TxnOffsetCommitRequest(
-            transactional_id=self._id,
-            group_id=f"pipeline-{self.number}",
-            producer_id=self._producer_id,
-            producer_epoch=self._epoch,
-            topics=[TxnOffsetCommitRequestTopic(name=topic.name, partitions=[part])],
-        )
-        answer = await self.call(request, TxnOffsetCommitResponse)
-        code = answer.topics[0].partitions[0].error_code
-        self.world.coverage.answered("TxnOffsetCommit", code)
-        if code in NOT_THE_COORDINATOR:
-            await self.find_coordinator(GROUP, f"pipeline-{self.number}")
-        return code == 0 and topic.is_living
-
-    def _settle_offsets(self, outcome):
-        """Take note of what became of the offsets of a transaction that is over for good."""
-        for commits, commit in self._offsets:
-            if outcome is Outcome.COMMITTED:
-                commit.call.answer(Verdict.OK)
-            elif outcome is Outcome.ABORTED:
-                commits.remove(commit)
-        self._offsets.clear()
-
-    async def finish(self):
-        """Fence off what is open: nothing of it is under way afterwards."""
-        if self._transaction is not None:
-            await self._close()
-
-    async def _close(self):
-        transaction = self._transaction
-        if transaction is not None and transaction.outcome is Outcome.OPEN:
-            self.settle(transaction, Outcome.ABORTED)
-        await self._init()
-
-    async def _init(self):
-        code = await self.insist(
-            f"InitProducerId of {self.name}", self._ask_for_id, coordinator=(TRANSACTION, self._id)
-        )
-        if code:
-            self.world.problem(f"InitProducerId of {self.name}: error {code}")
-            return
-        if self._transaction is not None:
-            self._settle_offsets(self._transaction.outcome)
-        self._transaction = None
-        self._sequences.clear()
-
-    async def _ask_for_id(self):
-        request = InitProducerIdRequest(
-            transactional_id=self._id, transaction_timeout_ms=self._patience_ms
-        )
-        answer = await self.call(request, InitProducerIdResponse)
-        self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
-        return answer.error_code
-
-    async def _produce(self, transaction):
-        chosen = self.choose()
-        if chosen is None:
-            return True
-        topic, partition = chosen
-        place = (topic.topic_id, partition)
-        sequence = self._sequences.get(place, 0)
-        batch, data = self.make(
-            *chosen,
-            transaction=transaction,
-            attributes=TRANSACTIONAL,
-            producer_id=self._producer_id,
-            producer_epoch=self._epoch,
-            base_sequence=sequence,
-        )
-        code = self.judge(batch, await self.send(batch, data, self._id))
-        if code:
-            return False
-        self._sequences[place] = sequence + len(batch.ids)
-        return True
-
-    async def _end(self, transaction, *, committed):
-        """Ask for the end, and again while the coordinator cannot tell."""
-        self.settle(transaction, Outcome.UNKNOWN if committed else Outcome.ABORTED)
-        answer = None
-
-        async def ask():
-            nonlocal answer
-            request = EndTxnRequest(
-                transactional_id=self._id,
-                producer_id=self._producer_id,
-                producer_epoch=self._epoch,
-                committed=committed,
-            )
-            answer = await self.call(request, EndTxnResponse)
-            return answer.error_code
-
-        code = await self.insist(
-            f"EndTxn of {transaction.name}", ask, coordinator=(TRANSACTION, self._id)
-        )
-        self.world.coverage.answered("EndTxn", code)
-        self.world.trace.note("ended", transaction.name, committed, code)
-        if code == 0:
-            self.settle(transaction, Outcome.COMMITTED if committed else Outcome.ABORTED)
-            self._settle_offsets(transaction.outcome)
-            self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
-            self._sequences.clear()
-            self._transaction = None
-            self.history.count("transactions ended")
-            return
-        await self._init()
-
-    def settle(self, transaction, outcome):
-        """Take note of how a transaction ended, as far as is known."""
-        if transaction.outcome is not Outcome.COMMITTED or outcome is not Outcome.UNKNOWN:
-            transaction.outcome = outcome

@@ -30,6 +30,9 @@ GROUP = 0
 """The type of coordinator."""
 OFFSET_OUT_OF_RANGE = 1
 PARTITIONS_AT_ONCE = 6
+FEW_BYTES = (1, 300, 1500)
+FEW_CHANCE = 0.15
+"""Of a Fetch, that it is for few bytes."""
 NOTHING_COMMITTED = -1
 GROUP_ID_NOT_FOUND = 69
 
@@ -81,6 +84,11 @@ def fetch_request(wanted, *, isolation, wait_ms, max_bytes=1 << 20, part_bytes=1
         isolation_level=isolation,
         topics=topics,
     )
+
+
+def first_size(records):
+    """Return the size of the first batch."""
+    return int.from_bytes(records[8:12], "big") + 12
 
 
 def read_of(told):
@@ -155,13 +163,42 @@ class Reader(Client):
                 position = 0 if code else offset
             self._positions[place] = position
             wanted.append((*place, position))
+        few = {}
+        if self.random.random() < FEW_CHANCE:
+            few = {
+                "max_bytes": self.random.choice((*FEW_BYTES, 1 << 20)),
+                "part_bytes": self.random.choice(FEW_BYTES),
+            }
         request = fetch_request(
-            wanted, isolation=int(self._is_committed), wait_ms=self.random.choice([0, 50, 500])
+            wanted,
+            isolation=int(self._is_committed),
+            wait_ms=self.random.choice([0, 50, 500]),
+            **few,
         )
         answer = await self.call(request, FetchResponse)
+        if few:
+            self._judge_size(answer, **few)
         for topic in answer.responses:
             for told in topic.partitions:
                 self._take(topics[uuid.UUID(bytes=topic.topic_id)], told)
+
+    def _judge_size(self, answer, max_bytes, part_bytes):
+        """An answer keeps its request's limits, but for the batch that was read first (KIP-74).
+
+        That need not be the first one of the answer, which goes by topics.
+        """
+        sizes = [
+            (len(told.records), first_size(bytes(told.records)))
+            for topic in answer.responses
+            for told in topic.partitions
+            if told.records
+        ]
+        total = sum(size for size, _ in sizes)
+        large = [(size, first) for size, first in sizes if size > min(part_bytes, max_bytes)]
+        is_one_batch = all(size == first for size, first in large)
+        if len(large) > 1 or not is_one_batch or (total > max_bytes and len(sizes) > 1):
+            text = f"{sizes} bytes for limits of {max_bytes} and {part_bytes}"
+            self.world.problem(f"{self.name}: Fetch: {text}")
 
     def _take(self, topic, told):
         partition = told.partition_index
