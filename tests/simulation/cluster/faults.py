@@ -28,7 +28,11 @@ FAULTS = (
     "reset",
     "kill-leader-then-cut",
     "clock",
+    "absence",
 )
+ABSENCE_SECONDS = 20.0
+"""Within which the others have seen that a node is away, besides one and a half times
+``replica.lag.time.max.ms``."""
 JUMP_MS_MAX = 40_000
 """How far a wall clock may be ahead or behind amid a fault."""
 RESTART_SECONDS = 1.0
@@ -113,6 +117,31 @@ class Nemesis(OfLeaders):
     async def _power_at_call(self, machine):
         await self._kill_at_call(machine, power=True)
 
+    async def _absence(self, machine):
+        """Let a node be away, or cut off from the others, until they must go on without it."""
+        lag_ms = int(self.world.mix.broker_options["replica.lag.time.max.ms"])
+        end = self.world.loop.now + 1.5 * lag_ms / 1000 + ABSENCE_SECONDS
+        is_cut = self.random.random() < 0.5
+        if is_cut:
+            for source, target in self._ways_of(machine):
+                self.world.network.cut(source, target)
+        else:
+            machine.is_held_down = True
+            machine.kill()
+        is_alone = True
+        try:
+            while self.world.loop.now < end:
+                await self.world.sleep(1.0)
+                others_are_up = all(one.is_up for one in self._others(machine))
+                is_alone = is_alone and self.lasting == 1 and others_are_up
+            if is_alone:
+                self.world.ledger.counts["absences that were looked at"] += 1
+                self.world.inspector.look_for_absent(machine)
+        finally:
+            machine.is_held_down = False
+            if is_cut:
+                self.world.network.mend()
+
     async def _power_all(self, _machine):
         for machine in self.world.machines:
             machine.kill(power=True)
@@ -145,10 +174,14 @@ class Nemesis(OfLeaders):
         return [one for one in self.world.machines if one is not machine]
 
     async def _cut(self, machine):
+        await self._cut_ways(self._ways_of(machine))
+
+    def _ways_of(self, machine):
+        """Return the ways between a node and the others, in both directions."""
         ways = []
         for other in self._others(machine):
             ways += [(machine.name, other.name), (other.name, machine.name)]
-        await self._cut_ways(ways)
+        return ways
 
     async def _cut_one_way(self, machine):
         other = self.random.choice(self._others(machine))

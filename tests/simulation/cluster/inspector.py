@@ -105,6 +105,17 @@ class Inspector:
             return f"{where} starts below its leader's start at some node: {starts}"
         return ""
 
+    def look_for_absent(self, absent):
+        """Find where a node counts as in sync though nobody has heard of it for long."""
+        for machine in self.world.machines:
+            if machine is absent or not machine.is_up:
+                continue
+            for where, partition in self._hosted(machine).items():
+                if partition.is_leader and absent.number in partition.state.isr:
+                    text = f"{absent.name} has been away, and is in the ISR: {partition.state}"
+                    self.world.problem(f"{machine.name}: {where}: {text}")
+                    return
+
     def is_whole(self):
         """Tell whether every partition is led, its ISR is full, and its replicas have it all."""
         return not self.what_is_missing()

@@ -60,6 +60,14 @@ THEMES = (
         SMALL,
     ),
     Theme(
+        "a node is away for long",
+        ("absence",),
+        LOAD,
+        {**BUSY, "faults_overlap": False},
+        {"replica.lag.time.max.ms": ["2000", "10000"]},
+        SMALL,
+    ),
+    Theme(
         "replicas are moved and leaders are chosen",
         ("stop", "kill", "isolate", "cut-store", "ambiguous", "stop-in-turn"),
         {**FEW_WRITERS, "administrator": (1, 1)},
