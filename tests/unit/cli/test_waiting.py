@@ -38,3 +38,29 @@ def test_what_is_waited_for_is_said_once_and_that_it_is_over(capsys):
     waiting.retrying(AWAY)
     waiting.answered()
     assert capsys.readouterr().err == "", "another trouble is a new one"
+
+
+def test_what_succeeds_for_one_does_not_end_the_trouble_of_another(capsys):
+    """A copy reads on from its source while its target is gone."""
+    clock = ManualClock()
+    waiting = Waiting(clock)
+    for _ in range(50):
+        waiting.retrying(FULL, "the producer")
+        waiting.answered("the fetcher")
+        clock.advance(0.1)
+    assert capsys.readouterr().err == "waiting: the disk is full; trying again\n"
+    waiting.answered("the producer")
+    assert capsys.readouterr().err == "the cluster answers again, after 5 s\n"
+
+
+def test_who_gave_up_keeps_nobody_from_going_on(capsys):
+    clock = ManualClock()
+    waiting = Waiting(clock)
+    for _ in range(20):
+        waiting.retrying(AWAY, "one")
+        waiting.retrying(AWAY, "other")
+        clock.advance(0.1)
+    waiting.gave_up("one")
+    capsys.readouterr()
+    waiting.answered("other")
+    assert capsys.readouterr().err == "the cluster answers again, after 2 s\n"

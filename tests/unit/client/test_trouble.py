@@ -14,10 +14,10 @@ class Heard(Trouble):
     def __init__(self):
         self.all = []
 
-    def retrying(self, error):
+    def retrying(self, error, of=None):
         self.all.append(error.code)
 
-    def answered(self):
+    def answered(self, of=None):
         self.all.append("answered")
 
 

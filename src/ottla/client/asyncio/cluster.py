@@ -226,7 +226,7 @@ class Cluster:
         """
         loop = asyncio.get_running_loop()
         backoff = Backoff(self.settings, loop.time())
-        is_retried = False
+        of, is_retried = object(), False
         while True:
             try:
                 result = await attempt()
@@ -240,15 +240,16 @@ class Cluster:
                 pause = None if is_final else backoff.pause_seconds(error, loop.time())
                 if pause is None:
                     if is_retried and isinstance(error, KafkaError) and not error.code.retriable:
-                        self.trouble.answered()  # A refusal is an answer.
+                        self.trouble.answered(of)  # A refusal is an answer.
+                    self.trouble.gave_up(of)
                     raise
                 self.last_failure = error
-                self.trouble.retrying(error)
+                self.trouble.retrying(error, of)
                 is_retried = True
             else:
                 self.last_failure = None
                 if is_retried:
-                    self.trouble.answered()
+                    self.trouble.answered(of)
                 return result
             self.forget_leaders()
             await asyncio.sleep(pause)

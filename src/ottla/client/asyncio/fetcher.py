@@ -109,7 +109,7 @@ class Fetcher:
                 if pause is None:
                     await self._answers.put(error)
                     return
-                self._cluster.trouble.retrying(error)
+                self._cluster.trouble.retrying(error, self)
                 self._cluster.forget_leaders()
                 await asyncio.sleep(pause)
 
@@ -157,6 +157,6 @@ class Fetcher:
                             fetched.aborted,
                         )
                     )
-            cluster.trouble.answered()
+            cluster.trouble.answered(self)
             # Later partitions were asked first last time, and have had their share.
             partitions = partitions[1:] + partitions[:1]

@@ -347,6 +347,7 @@ class Producer:
         )
         backoff.connected()
         encoded = {target: self._encode(target, batch) for target, batch in batches.items()}
+        of = object()
         while encoded:
             errors = await self._try(encoded, batches)
             longest = 0.0
@@ -358,11 +359,12 @@ class Producer:
                 else:
                     longest = max(longest, pause)
             if not errors:
-                self._cluster.trouble.answered()
+                self._cluster.trouble.answered(of)
             if encoded:
-                self._cluster.trouble.retrying(next(iter(errors.values())))
+                self._cluster.trouble.retrying(next(iter(errors.values())), of)
                 self._cluster.forget_leaders()
                 await asyncio.sleep(longest)
+        self._cluster.trouble.gave_up(of)
 
     async def _try(
         self, encoded: dict[TopicPartition, bytearray], batches: dict[TopicPartition, _Batch]
