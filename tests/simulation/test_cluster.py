@@ -194,6 +194,19 @@ def test_an_end_that_falls_is_told_but_no_answer_that_came_late():
     assert "the end was 5, and is 4" in problems[0]
 
 
+def test_a_generation_that_comes_again_is_told_unless_its_group_may_have_been_forgotten():
+    problems = []
+    ledger = Ledger(problems.append)
+    ledger.assigned("g", 5, 0, "a")
+    ledger.assigned("g", 1, 5, "b")
+    assert not problems, "it has no offsets"
+    ledger.commits["g", ("t", 0)] = 7, 7
+    ledger.assigned("g", 4, 4, "a")
+    assert not problems, "this was asked before the fifth was told"
+    ledger.assigned("g", 4, 5, "b")
+    assert problems == ["b: generation 4 of g follows 5"]
+
+
 def test_a_log_begins_where_somebody_asked_or_where_retention_may_and_nowhere_else():
     problems = []
     ledger = Ledger(problems.append)

@@ -102,12 +102,25 @@ class Ledger:
         self.commits = {}
         """By group, topic and partition: the last committed offset that was promised, and the
         highest that was asked for."""
+        self.generations = {}
+        """Of classic groups: the highest one for which an assignment was handed out."""
 
     def place(self, where):
         """Return what is known of a topic's name and a partition."""
         if where not in self.places:
             self.places[where] = Place()
         return self.places[where]
+
+    def assigned(self, group, generation, before, who):
+        """Take note of an assignment: that it was handed out is durable, whoever coordinates.
+
+        ``before``: the highest generation that was known when this one was asked for. A group
+        that has committed offsets is not forgotten.
+        """
+        is_kept = any(key[0] == group and told >= 0 for key, (told, _) in self.commits.items())
+        if is_kept and generation < before:
+            self._problem(f"{who}: generation {generation} of {group} follows {before}")
+        self.generations[group] = max(generation, self.generations.get(group, 0))
 
     def send(self, sent):
         self.batches.append(sent)

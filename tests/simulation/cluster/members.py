@@ -238,7 +238,7 @@ class ClassicMember(Owner):
             return
         self.owned = set()
         self.member_id, self.epoch = joined.member_id, joined.generation_id
-        asked_at = self.world.loop.now
+        asked_at, before = self.world.loop.now, self.ledger.generations.get(self.group, 0)
         counts = {topic.name: topic.partition_count for topic in self.world.topics}
         request = sync_request(self.group, joined, counts)
         answer = await self.ask(number, request, SyncGroupResponse)
@@ -246,6 +246,7 @@ class ClassicMember(Owner):
             self._lost(answer.error_code)
             return
         self._must_join, self.last_heard = False, asked_at
+        self.ledger.assigned(self.group, self.epoch, before, self.name)
         self.take(places_of(answer.assignment, self.world.topics))
 
     async def leave(self, number):
