@@ -1,6 +1,8 @@
 """Values that are empty, misspelt or from another editor: a command refuses or understands them."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -101,3 +103,17 @@ def test_a_name_that_is_no_utf8_is_an_error_object_too(ottla):
     code, out, err = ottla("topic", "describe", "\udcff", "-o", "json")
     assert (code, out) == (2, "")
     assert json.loads(err)["error"]["code"] == "USAGE"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"), [(b"a/b v\n", 2), (b"\xff v\n", 2), (b"orders:x v\n", 2)]
+)
+def test_a_topic_of_a_line_that_is_none_is_a_wrong_value(broker, line, expected):
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla", "produce", "-f", "%t %v", "-b", broker.bootstrap],
+        input=line,
+        capture_output=True,
+        timeout=40,
+    )
+    assert done.returncode == expected, done.stderr
+    assert done.stderr.startswith(b"error: line 1: ")

@@ -97,7 +97,7 @@ def produce(options: Namespace) -> None:
     topic, partition, choose = options.list_t[-1], partition_of(options), PARTITIONERS[name]
 
     async def command(cluster: Cluster) -> None:
-        view = await cluster.ensure([topic], create=True)
+        view = await cluster.ensure([topic], create=True, led=False)
         count = len(view.topic(topic).partitions)
         failures = _Failures()
         async with Producer(cluster, settings) as producer:

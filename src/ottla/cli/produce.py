@@ -16,7 +16,7 @@ from ottla.cli.arguments import (
     per_second,
     whole,
 )
-from ottla.cli.failure import Exit, Failure
+from ottla.cli.failure import Exit, Failure, explain
 from ottla.cli.input_stream import input_stream, part_lists
 from ottla.cli.output import note, progress
 from ottla.cli.produce_lines import LineSender, cut_of
@@ -173,7 +173,7 @@ class _Topics:
             return self._views[name]
         view = await self._cluster.refresh([name])
         is_new = name not in view.topics or view.topics[name].error in MISSING
-        view = await self._cluster.ensure([name], create=self._may_create)
+        view = await self._cluster.ensure([name], create=self._may_create, led=False)
         topic = view.topic(name)
         if is_new:
             count = len(topic.partitions)
@@ -205,7 +205,9 @@ async def _send_lines(
             try:
                 _check_partition(await topics.view(name), line.partition, line.where)
             except KafkaError as error:
-                raise Failure(f"{line.where}{error.why or error.code.text}") from error
+                failure = explain(error)
+                failure.what = f"{line.where}{failure.what}"
+                raise failure from error
         time = line.timestamp_ms
         timestamp_ms = clock.wall_ms() if time is None else time
         row = timestamp_ms, line.key, line.value, line.headers
