@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from operator import index
+from os import getpid
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -365,7 +366,8 @@ class Producer(_Face):
         ``result`` has told. Raises ClientError.
         """
         sender, waiter, serial = self._sender, self._waiter, self._sender.transaction_serial
-        waiter.check("send")  # In the child of a fork a batch would take it, and never be sent.
+        if getpid() != waiter.process_id:
+            waiter.check("send")  # In a fork's child a batch would take it, and never be sent.
         sender.check()
         known: Topic | None = sender.gatherer.topics.get(topic)
         if known is None or sender.gatherer.is_full:

@@ -4,6 +4,7 @@ Owns that thread, one for a client. Knows nothing of what it waits for.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -19,6 +20,8 @@ class Waiter:
 
     def __init__(self) -> None:
         self.clock = SystemClock()
+        self.process_id = os.getpid()
+        """Use: a fork's child has this object, and not its thread."""
         self._thread = LoopThread("ottla-client")
 
     def start(self) -> None:
