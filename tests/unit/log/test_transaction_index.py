@@ -56,6 +56,20 @@ def test_there_is_no_file_before_the_first_entry(disk):
     assert not disk.exists(PATH)
 
 
+@pytest.mark.parametrize(("count", "most"), [(300, 2), (600, 12)])
+def test_a_search_in_a_short_index_reads_it_at_once(disk, monkeypatch, count, most):
+    index = TransactionIndex(disk, PATH)
+    for at in range(count):
+        index.append(AbortedTransaction(1, 10 * at, 10 * at + 5, 10 * at + 6))
+    index.write()
+    calls = []
+    monkeypatch.setattr(disk, "enter", lambda call, path: calls.append(call))
+    found = []
+    assert index.collect(10 * count - 30, 10 * count - 20, found)
+    assert [one.first_offset for one in found] == [10 * count - 30]
+    assert 0 < calls.count(DiskCall.READ) <= most
+
+
 def test_what_was_written_is_loaded_and_continued(disk):
     index = TransactionIndex(disk, PATH)
     index.append(ONE)

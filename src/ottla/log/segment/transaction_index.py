@@ -289,10 +289,17 @@ class TransactionIndex:
         if not self._written:
             return 0 if not self._unwritten else bisect_left(self._unwritten, offset, key=_end_of)
         file = self._open()
+        # All at once where that is little: a reader of many partitions searches one for each, in
+        # one turn of the loop.
+        is_short = self._written <= _ENTRIES_PER_READ
+        entries = file.read_at(0, self._written * ENTRY.size) if is_short else b""
 
         def last_offset(ordinal: int) -> int:
-            data = file.read_at(ordinal * ENTRY.size, ENTRY.size)
-            found: int = _LAST_OFFSET.unpack(data)[0]
+            position = ordinal * ENTRY.size
+            if is_short:
+                found: int = _LAST_OFFSET.unpack_from(entries, position)[0]
+            else:
+                (found,) = _LAST_OFFSET.unpack(file.read_at(position, ENTRY.size))
             return found
 
         at = bisect_left(range(self._written), offset, key=last_offset)
