@@ -265,6 +265,7 @@ def test_a_group_goes_on_where_it_was_and_patterns_name_topics(ottla, topic_name
         (("-P", "-t", "t", "-X", "transactional.id=x"), 2, "transactional.id"),
         (("-P", "-t", "t", "/no/such/file"), 1, "/no/such/file"),
         (("-Q", "-t", "t:0"), 2, "t:0"),
+        (("-Q", "-t", "no-such-topic:0:-1", "-t", "nor-this:0:-1"), 5, "no-such-topic"),
         (("-G", "g", "^no-such-topic"), 5, "^no-such-topic"),
         (("-Cy",), 2, "-y"),
         (("-C", "-t"), 2, "-t needs a value"),

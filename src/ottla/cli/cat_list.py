@@ -135,7 +135,7 @@ def _string(text: str) -> bytes:
 
 
 def query(options: Namespace) -> None:
-    """Print the offset of a time in each partition asked for."""
+    """Print the offset of a time in each partition asked for. Fails, as kcat, if none has one."""
     queries = [_parse_query(each) for each in options.list_t]
     if not queries:
         what = "-Q needs -t TOPIC:PARTITION:TIMESTAMP"
@@ -146,12 +146,16 @@ def query(options: Namespace) -> None:
 
     async def command(cluster: Cluster) -> None:
         found: list[tuple[TopicPartition, int, str]] = []
+        errors: list[KafkaError] = []
         for partition, timestamp in asked.items():
             offset = await _offset(cluster, partition, timestamp)
             if isinstance(offset, KafkaError):
+                errors.append(offset)
                 found.append((partition, timestamp, error_text(offset.code)))
             else:
                 found.append((partition, offset.offset, ""))
+        if len(errors) == len(asked):
+            raise errors[0]
         show = _offsets_json if options.flag_J else _offsets_text
         sys.stdout.buffer.write(show(found))
 
