@@ -65,8 +65,8 @@ class ClassicMember(Member):
             await self.heard()
             if self.random.random() < DELETE_CHANCE:
                 await self.try_to_delete()
-            elif self._former is not None and self.random.random() < 0.1:
-                await self._beat_as_former()
+            elif (former := self.former()) is not None and self.random.random() < 0.1:
+                await self._beat_as_former(*former)
             await self.read()
         else:
             await self._lost(code)
@@ -82,9 +82,8 @@ class ClassicMember(Member):
         )
         return (await self.call(request, HeartbeatResponse)).error_code
 
-    async def _beat_as_former(self):
+    async def _beat_as_former(self, member_id, generation):
         """Ask as one does who has slept through a rebalance."""
-        member_id, generation, _ = self._former
         if member_id != self.member_id:
             return
         code = await self._beat(generation)

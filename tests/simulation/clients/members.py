@@ -268,15 +268,22 @@ class Member(Client):
             self._positions[place] = max(self._positions[place], read[-1].end_offset)
         if place in self._positions and self.random.random() < self._commit_chance:
             await self._commit(place)
-        if self._former is not None and place in self._positions and self.random.random() < 0.2:
-            await self._commit_as_former(place)
+        former = self.former()
+        if former is not None and place in self._positions and self.random.random() < 0.2:
+            await self._commit_as_former(place, *former)
 
-    async def _commit_as_former(self, place):
+    def former(self):
+        """Return the member id and epoch by which it was known before; None: there are none.
+
+        They need not outlive the node: that somebody left, or a generation that nobody was
+        assigned anything in.
+        """
+        if self._former is not None and self._former[2] != self.world.node.lives:
+            self._former = None
+        return self._former and self._former[:2]
+
+    async def _commit_as_former(self, place, member_id, epoch):
         """Commit as a process does that has not noticed that it was given up."""
-        member_id, epoch, life = self._former
-        if life != self.world.node.lives:
-            self._former = None  # That somebody left need not outlive the node.
-            return
         commit = Commit(0, Call())
         self.history.commits[self.group, *place].append(commit)
         code = await self._ask_to_commit(place, 0, member_id, epoch)
