@@ -323,8 +323,12 @@ class _End:
 
 
 def _contents(log):
-    """Return the bytes of each segment, by its base offset."""
-    return {each.base_offset: each.file.read_at(0, each.size_bytes) for each in log.segments}
+    """Return the bytes of each segment, by its base offset, and none from where the log ends.
+
+    An empty segment may come and go, but not the log's end with it.
+    """
+    found = {each.base_offset: each.file.read_at(0, each.size_bytes) for each in log.segments}
+    return {base: content for base, content in found.items() if content} | {log.log_end_offset: b""}
 
 
 @lru_cache(maxsize=256)
