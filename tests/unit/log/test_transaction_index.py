@@ -70,6 +70,25 @@ def test_a_search_in_a_short_index_reads_it_at_once(disk, monkeypatch, count, mo
     assert 0 < calls.count(DiskCall.READ) <= most
 
 
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_reader_whose_range_ends_before_its_transactions_costs_no_call_of_the_disk(
+    disk, monkeypatch, is_loaded
+):
+    index = TransactionIndex(disk, PATH)
+    for one in (ONE, TWO):
+        index.append(one)
+    index.sync()
+    index = loaded(disk) if is_loaded else index
+    monkeypatch.setattr(disk, "enter", lambda *call: pytest.fail(f"the disk was called: {call}"))
+    found = []
+    assert index.collect(80, 90, found), "the last stable offset was 95 at the first end, and above"
+    index.let_go()
+    for one in (80, 90), (85, 86):
+        assert index.collect(*one, found)
+    assert not index.collect(130, 140, found)
+    assert found == []
+
+
 def test_what_was_written_is_loaded_and_continued(disk):
     index = TransactionIndex(disk, PATH)
     index.append(ONE)

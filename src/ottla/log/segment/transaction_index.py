@@ -39,6 +39,7 @@ ENTRY = Struct(">hqqqq")
 _LAST_OFFSET = Struct(">18xq8x")
 _VERSION = 0
 _NONE = -1
+_HIGHEST = 2**63 - 1
 _FIRST_OFFSET, _LAST_STABLE_OFFSET = 2, 4  # Where they stand in an entry's fields.
 _ENTRIES_PER_READ = 512
 
@@ -90,6 +91,8 @@ class TransactionIndex:
         "_written",
         "is_synced",
         "last_offset",
+        "last_stable_offset",
+        "least_first_offset",
         "path",
         "vouched_count",
     )
@@ -114,6 +117,10 @@ class TransactionIndex:
         """Whether the file's name is known to be durable."""
         self.last_offset = _NONE
         """Use: most readers are past it. Invariant: of the last entry; -1 without entries."""
+        self.last_stable_offset = _NONE
+        """Use: most readers end before it. Invariant: as ``last_offset``."""
+        self.least_first_offset = _HIGHEST
+        """Use: most readers end before it. Invariant: no entry has a lower first offset."""
 
     @property
     def is_open(self) -> bool:
@@ -143,13 +150,18 @@ class TransactionIndex:
         self.vouched_count = known.entry_count
         before = AbortedTransaction(_NONE, _NONE, base_offset - 1, _NONE)
         self.is_synced = size_bytes % ENTRY.size == 0
+        least_first_offset = _HIGHEST
         for ordinal, (version, entry) in enumerate(self._read(0)):
             if version != _VERSION or not _can_follow(entry, before):
                 self._written = ordinal
                 self.is_synced = False
                 break
-            self.last_offset = entry.last_offset
+            if entry.first_offset < least_first_offset:
+                least_first_offset = entry.first_offset
             before = entry
+        if self._written:
+            self._note(before)
+            self.least_first_offset = least_first_offset
         self._checksum = self._sum_of(self._written)
         is_whole = self.is_synced
         if self.vouched_count != self._written:
@@ -175,7 +187,13 @@ class TransactionIndex:
         """Add an entry in memory; its last offset lies above the last one's."""
         assert entry.last_offset > self.last_offset, (self.path, entry, self.last_offset)
         self._unwritten.append(entry)
+        self._note(entry)
+
+    def _note(self, entry: AbortedTransaction) -> None:
+        """Remember of ``entry``, which is the last one now, what spares a reader the file."""
         self.last_offset = entry.last_offset
+        self.last_stable_offset = entry.last_stable_offset
+        self.least_first_offset = min(self.least_first_offset, entry.first_offset)
 
     def write(self) -> None:
         """Bring the file up to date, creating it. Raises OSError: then the entries stay here."""
@@ -214,10 +232,13 @@ class TransactionIndex:
     ) -> bool:
         """Add to ``found`` what was aborted with offsets in ``[start_offset, upper_offset)``.
 
-        True when no later segment can hold more of it. Reads the file. Raises OSError.
+        True when no later segment can hold more of it. Reads the file only if some of it may be
+        here: a reader may have thousands of indexes before it. Raises OSError.
         """
         if self.last_offset < start_offset:
             return False
+        if self.least_first_offset >= upper_offset:
+            return self.last_stable_offset >= upper_offset
         # After a long transaction's end a hundred thousand entries may be none of a reader's.
         for fields in self._fields(self._first_reaching(start_offset)):
             if fields[_FIRST_OFFSET] < upper_offset:
@@ -250,9 +271,13 @@ class TransactionIndex:
             self._written = keep
             self._checksum = self._sum_of(keep)
             self.is_synced = False
-        self.last_offset = _NONE
+        self._note_last()
+
+    def _note_last(self) -> None:
+        """Remember the last entry, behind which others were dropped."""
+        self.last_offset = self.last_stable_offset = _NONE
         for _, entry in self._read(max(self.count - 1, 0)):
-            self.last_offset = entry.last_offset
+            self._note(entry)
 
     def remove(self) -> None:
         """Remove the file and what vouches for it. Durable when the directory was synced.
@@ -270,9 +295,7 @@ class TransactionIndex:
         self._checksum = self._sum_of(self._written)
         self.vouched_count = min(self.vouched_count, self._written)
         self.is_synced = False
-        self.last_offset = _NONE
-        for _, entry in self._read(max(self._written - 1, 0)):
-            self.last_offset = entry.last_offset
+        self._note_last()
         self.let_go()
 
     def let_go(self) -> None:
