@@ -50,6 +50,8 @@ TOPIC_SOURCE = 1
 EXISTS = 36
 FETCH_BYTES = 8 << 20
 DEAD_ASKED = 3
+CONSUMER_SESSION_SECONDS = 45.0
+"""After this time of silence the coordinator gives up a member of a KIP-848 group."""
 FORGETS_SECONDS = 10.0
 """By so much less than its option says an offset may be kept, as clients see it."""
 
@@ -348,6 +350,7 @@ class Observer(Client):
         """Tell whether offsets may be gone by ``offsets.retention.minutes``.
 
         Not those that were committed since the group has members without a break, who read all.
+        Those of a KIP-848 group go by their own age, as soon as it has none.
         """
         minutes = self.world.mix.broker_options.get("offsets.retention.minutes")
         if minutes is None:
@@ -358,7 +361,10 @@ class Observer(Client):
         if age <= kept_seconds:
             return False
         since, last = self.world.lively.get(group, (now, now))
-        return age >= now - since or now - last > kept_seconds
+        without_seconds = now - last
+        if group.startswith("consumer"):
+            return age >= now - since or without_seconds > CONSUMER_SESSION_SECONDS
+        return age >= now - since or without_seconds > kept_seconds
 
     async def _look_at_commits(self):
         history = self.history

@@ -38,7 +38,7 @@ class ConsumerMember(Member):
         """Places that it has to give up, and still works with."""
         self._lingers_until = 0.0
         self._has_heard = False
-        """The last heartbeat was answered: what has to be given up is news now."""
+        """The last heartbeat was answered without an error: what has to be given up is news."""
 
     def be_another(self):
         self._begin_anew()
@@ -85,8 +85,8 @@ class ConsumerMember(Member):
             group_id=self.group,
             member_id=self.member_id,
             member_epoch=self.epoch,
-            # Whole after an answer that was lost, as real clients ask: it may have told them to
-            # give up something, which is told once.
+            # Whole after an error or an answer that was lost, as real clients ask: it may be
+            # durable all the same that they have to give up something, which is told once.
             rebalance_timeout_ms=15_000 if is_whole else -1,
             subscribed_topic_names=names,
             server_assignor="uniform" if is_whole else None,
@@ -94,7 +94,6 @@ class ConsumerMember(Member):
         )
         had_heard, self._has_heard = self._has_heard, False
         answer = await self.call(request, ConsumerGroupHeartbeatResponse)
-        self._has_heard = had_heard
         self._let_go()
         self.world.coverage.answered("ConsumerGroupHeartbeat", answer.error_code)
         code = answer.error_code
@@ -102,6 +101,7 @@ class ConsumerMember(Member):
             self._is_new = False
             self.epoch = answer.member_epoch
             await self.heard(asked_at)
+            self._has_heard = had_heard
             if answer.assignment is not None:
                 places = {
                     (uuid.UUID(bytes=one.topic_id), partition)

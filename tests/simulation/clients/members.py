@@ -213,8 +213,12 @@ class Member(Client):
             self.world.problem(f"{self.group} was deleted, and {self.member_id} is a member of it")
 
     def has_left(self, code):
-        """Take note of an answer: who it was until now is no member any more."""
+        """Take note of an answer: who it was until now is no member any more.
+
+        It may have been the last one, and then the group has none for a moment.
+        """
         if code == 0:
+            self.world.lively.pop(self.group, None)
             self._former = (self.member_id, self.epoch, self.world.node.lives)
 
     def give_up_all(self):

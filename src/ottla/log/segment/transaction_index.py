@@ -156,8 +156,7 @@ class TransactionIndex:
                 self._written = ordinal
                 self.is_synced = False
                 break
-            if entry.first_offset < least_first_offset:
-                least_first_offset = entry.first_offset
+            least_first_offset = min(least_first_offset, entry.first_offset)
             before = entry
         if self._written:
             self._note(before)
