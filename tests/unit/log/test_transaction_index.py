@@ -56,7 +56,7 @@ def test_there_is_no_file_before_the_first_entry(disk):
     assert not disk.exists(PATH)
 
 
-@pytest.mark.parametrize(("count", "most"), [(300, 2), (600, 12)])
+@pytest.mark.parametrize(("count", "most"), [(300, 1), (600, 12)])
 def test_a_search_in_a_short_index_reads_it_at_once(disk, monkeypatch, count, most):
     index = TransactionIndex(disk, PATH)
     for at in range(count):

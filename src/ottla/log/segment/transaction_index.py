@@ -20,6 +20,7 @@ object. Source: Kafka's TransactionIndex, and files that it wrote.
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from posixpath import dirname
 from struct import Struct
 from typing import NamedTuple
@@ -238,8 +239,7 @@ class TransactionIndex:
             return False
         if self.least_first_offset >= upper_offset:
             return self.last_stable_offset >= upper_offset
-        # After a long transaction's end a hundred thousand entries may be none of a reader's.
-        for fields in self._fields(self._first_reaching(start_offset)):
+        for fields in self._reaching(start_offset):
             if fields[_FIRST_OFFSET] < upper_offset:
                 found.append(AbortedTransaction(*fields[1:]))
             if fields[_LAST_STABLE_OFFSET] >= upper_offset:
@@ -306,22 +306,34 @@ class TransactionIndex:
             self._file = self._disk.open(self.path, create=create)
         return self._file
 
+    def _reaching(self, offset: int) -> Iterator[tuple[int, int, int, int, int]]:
+        """Yield the bare fields of the entries whose last offset is >= ``offset``.
+
+        A short index is read at once, because a reader of many partitions asks for one of each, in
+        one turn of the loop. In a long one it searches: after a long transaction's end a hundred
+        thousand entries may be none of a reader's.
+        """
+        if self._written > _ENTRIES_PER_READ:
+            yield from self._fields(self._first_reaching(offset))
+            return
+        if self._written:
+            data = self._open().read_at(0, self._written * ENTRY.size)
+            starts = range(0, len(data) - ENTRY.size + 1, ENTRY.size)
+            at = bisect_left(starts, (offset,), key=partial(_LAST_OFFSET.unpack_from, data))
+            yield from ENTRY.iter_unpack(data[at * ENTRY.size : len(starts) * ENTRY.size])
+        at = bisect_left(self._unwritten, offset, key=_end_of)
+        for entry in self._unwritten[at:]:
+            yield _VERSION, *entry
+
     def _first_reaching(self, offset: int) -> int:
         """Return the ordinal of the first entry whose last offset is >= ``offset``."""
         if not self._written:
             return 0 if not self._unwritten else bisect_left(self._unwritten, offset, key=_end_of)
         file = self._open()
-        # All at once where that is little: a reader of many partitions searches one for each, in
-        # one turn of the loop.
-        is_short = self._written <= _ENTRIES_PER_READ
-        entries = file.read_at(0, self._written * ENTRY.size) if is_short else b""
 
         def last_offset(ordinal: int) -> int:
-            position = ordinal * ENTRY.size
-            if is_short:
-                found: int = _LAST_OFFSET.unpack_from(entries, position)[0]
-            else:
-                (found,) = _LAST_OFFSET.unpack(file.read_at(position, ENTRY.size))
+            data = file.read_at(ordinal * ENTRY.size, ENTRY.size)
+            found: int = _LAST_OFFSET.unpack(data)[0]
             return found
 
         at = bisect_left(range(self._written), offset, key=last_offset)
