@@ -18,7 +18,8 @@ from ottla.security.tokens import KeySet, KeysUnusable, read_key_set
 logger = logging.getLogger(__name__)
 
 FETCH_SECONDS = 10.0
-FETCH_BYTES_MAX = 1024 * 1024
+FETCH_BYTES_MAX = 256 * 1024
+"""Some hundred keys; to read as much takes a thread a millisecond that the loop lacks."""
 MISSED_SECONDS = 60.0
 """An id that was not among the keys is asked for once in this time."""
 MISSED_MAX = 16
@@ -59,7 +60,7 @@ class IssuerKeys:
         pause_ms = self._rules.retry_ms
         while True:
             try:
-                self.keys = read_key_set(await run(self._executor, self._fetch))
+                self.keys = await run(self._executor, self._fetch_keys)
                 break
             except (OSError, KeysUnusable) as error:
                 if self._clock.monotonic() + pause_ms / 1000 > ends:
@@ -100,17 +101,21 @@ class IssuerKeys:
     def _renew(self) -> None:
         if not self._is_fetching and not self._is_closed:
             self._is_fetching = True
-            self._executor.submit(self._fetch, self._fetched)
+            self._executor.submit(self._fetch_keys, self._fetched)
 
-    def _fetched(self, text: bytes | None, error: BaseException | None) -> None:
+    def _fetch_keys(self) -> KeySet:
+        """On a thread: to read so much of somebody's JSON takes a while."""
+        return read_key_set(self._fetch())
+
+    def _fetched(self, keys: KeySet | None, error: BaseException | None) -> None:
         self._is_fetching = False
         if self._is_closed:
             return
         try:
             if error is not None:
                 raise error
-            assert text is not None, "a fetch returns a text, or fails"
-            self.keys = read_key_set(text)
+            assert keys is not None, "a fetch returns keys, or fails"
+            self.keys = keys
         except (OSError, KeysUnusable) as why:
             self.fetch_failures += 1
             logger.warning("the keys of %s stay as they are: %s", self._rules.jwks_url, why)

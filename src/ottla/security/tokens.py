@@ -133,21 +133,30 @@ def _read_key(described: object) -> Key | None:
     key_id = described.get("kid")
     if not algorithms or not isinstance(key_id, str | None):
         return None
-    public_parts = {name: described[name] for name in _PUBLIC if name in described}
+    parts = {name: described[name] for name in _PUBLIC if name in described}
+    public = _read_public(parts, algorithms)
+    return None if public is None else Key(key_id, algorithms, public)
+
+
+def _read_public(
+    parts: dict[str, object], algorithms: Sequence[str]
+) -> RSAPublicKey | EllipticCurvePublicKey | None:
+    """Return a public key that may be used for these; None: it is none."""
+    if any(isinstance(part, str) and len(part) > PART_LENGTH_MAX for part in parts.values()):
+        return None
     try:
-        public = PyJWK(public_parts, algorithms[0]).key
+        public = PyJWK(parts, algorithms[0]).key
     except (PyJWTError, ValueError, TypeError):
         return None
     if isinstance(public, RSAPublicKey):
-        if public.key_size not in RSA_BITS:
-            return None
-    elif not isinstance(public, EllipticCurvePublicKey):
-        return None
-    return Key(key_id, algorithms, public)
+        return public if public.key_size in RSA_BITS else None
+    return public if isinstance(public, EllipticCurvePublicKey) else None
 
 
 _PUBLIC = ("kty", "crv", "x", "y", "n", "e")
 """What is read of a key: nothing private."""
+PART_LENGTH_MAX = 4 * RSA_BITS[-1] // 3 // 8 + 8
+"""No number of a key that is taken needs more base64, and what is longer is read for long."""
 
 
 class Judge:

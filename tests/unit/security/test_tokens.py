@@ -290,6 +290,14 @@ def test_keys_that_are_for_something_else_are_left_out():
     assert found.find("pinned", "RS512") is not None
 
 
+def test_numbers_that_no_key_has_are_not_looked_at(monkeypatch):
+    good = public_key("good", "RS256")
+    keys = [{**good, "kid": name, name: "A" * 2000} for name in ("n", "e")]
+    monkeypatch.setattr("ottla.security.tokens.PyJWK", lambda *_: pytest.fail("it was looked at"))
+    with pytest.raises(KeysUnusable, match="of 2 keys none"):
+        read_key_set(json.dumps({"keys": keys}).encode())
+
+
 def test_no_refusal_shows_the_token(issuer, judge):
     token = issuer.token(now=NOW, aud="other", secret="hush")
     with pytest.raises(TokenRefused) as refused:
