@@ -1,4 +1,4 @@
-"""What security and quotas cost, in one go of some six minutes. ``python bench/security.py``.
+"""What security and quotas cost, in one go of some eight minutes. ``python bench/security.py``.
 
 Prints, with what is aimed at: what an authorizer and quotas cost a request (``bench/gate.py``); CPU
 of requests over TLS beside Apache Kafka's (``bench/tls.py``); how long a client waits for its
@@ -49,10 +49,10 @@ def print_tls(sides: list[Side], rounds: int) -> None:
     """Print CPU over TLS: the median of the rounds, and Ottla's over Kafka's."""
     for what, count in COUNTS.items():
         found: dict[str, list[float]] = {side.peer.name: [] for side in sides}
-        for number in range(rounds + 1):
+        for number in range(rounds):
             for side in sides:
                 took = side.round(what, count)
-                if number:  # The first warms a JVM up.
+                if number >= rounds // 2:  # The first half warms a JVM up.
                     found[side.peer.name].append(took)
         ours, *theirs = (statistics.median(each) for each in found.values())
         beside = f", Kafka {theirs[0]:.0f}: {ours / theirs[0]:.2f} (aim: 0.5)" if theirs else ""
@@ -185,7 +185,7 @@ def main() -> None:
             peer.start()
             sides.append(Side(peer, "SSL", trusting(directory / "certificate.pem")))
             sides[-1].prepare()
-        print_tls(sides, rounds=3)
+        print_tls(sides, rounds=30)
         for peer in peers[1:]:
             peer.stop()
         print_storm(sides[0], directory / "certificate.pem")
