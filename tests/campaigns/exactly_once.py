@@ -273,8 +273,7 @@ class Campaign:
         try:
             found: set[Open] = set()
             for number in range(2):
-                with WireClient(self.peer.bootstrap) as wire:
-                    those = set(hanging_in(wire, EVERYWHERE))
+                those = self.hanging_now()
                 found = found & those if number else those
                 if found and not number:
                     time.sleep(LOADING_SECONDS)
@@ -285,6 +284,11 @@ class Campaign:
             self.end_hanging(sorted(found))
         else:
             self.hanging = sorted(found)
+
+    def hanging_now(self) -> set[Open]:
+        """Return what is open and no coordinator knows of. Raises Closed, OSError."""
+        with WireClient(self.peer.bootstrap) as wire:
+            return set(hanging_in(wire, EVERYWHERE))
 
     def end_hanging(self, found: list[Open]) -> None:
         """Do what an operator of Kafka has to: its coordinator has skipped markers, not a client.

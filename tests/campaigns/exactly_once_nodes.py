@@ -11,7 +11,6 @@ here, whichever node is asked.
 
 import random
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -29,7 +28,6 @@ from tools.nodes_peer import NodesPeer
 from tools.wire_client import Closed, WireClient
 
 CALL_SECONDS = 30
-LOADING_SECONDS = 30
 NODE_PAUSE_SECONDS = 15
 """Some are longer than a node's registration lasts without a sign of life, some shorter."""
 GIVEN = ("offsets.topic", "transaction.state.log")
@@ -130,19 +128,9 @@ class NodesCampaign(Campaign):
                 self.peer.kill_worker(chooser.choice(running))
                 self.counts["broker kills"] += 1
 
-    def look_for_hanging(self) -> None:
-        try:
-            found: set[Open] = set()
-            for number in range(2):
-                with everybody(self.peer.bootstrap) as nodes:
-                    those = set(hanging_in(nodes, EVERYWHERE))
-                found = found & those if number else those
-                if found and not number:
-                    time.sleep(LOADING_SECONDS)
-        except (Closed, OSError) as error:
-            print("not looked at:", repr(error), file=sys.stderr, flush=True)
-            return
-        self.hanging = sorted(found)
+    def hanging_now(self) -> set[Open]:
+        with everybody(self.peer.bootstrap) as nodes:
+            return set(hanging_in(nodes, EVERYWHERE))
 
     def open_ones(self) -> list[str]:
         """Return what is not decided, or why that cannot be told: a node is stopped, or begins."""

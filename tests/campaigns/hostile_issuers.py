@@ -11,39 +11,26 @@ import argparse
 import itertools
 import multiprocessing
 import os
-import statistics
 import sys
 import tempfile
 import threading
-import time
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.bearer_tokens import AUDIENCE, ISSUER
+from tests.campaigns.quota_figures import p99_ms, waits
 from tests.e2e.test_hostile_issuer import ATTACKS, Endpoint, log_in
 from tools.ottla_peer import OttlaPeer
-from tools.wire_client import WireClient, batch
+from tools.wire_client import WireClient
 
-PACE_SECONDS = 0.002
 FLOOD = "logins that name unknown keys"
 FLOODING = 8
 """Threads that log in: a refusal takes a tenth of a second."""
 TOKENS = 2_000
 """More than are used in one go: each names another key."""
 RATIO_MAX = 2.0
-
-
-def waits(wire, seconds):
-    """Return how long each answer took, in seconds."""
-    found, end = [], time.monotonic() + seconds
-    while time.monotonic() < end:
-        began = time.perf_counter()
-        assert wire.produce("other", batch())["error_code"] == 0
-        found.append(time.perf_counter() - began)
-        time.sleep(PACE_SECONDS)
-    return found
 
 
 @contextmanager
@@ -94,11 +81,6 @@ def flood(secured, tokens, work, stop, found):
     for thread in threads:
         thread.join()
     found.put(let_in)
-
-
-def p99_ms(seconds):
-    """Return what 99 of 100 answers took at most, in ms."""
-    return 1000 * statistics.quantiles(seconds, n=100)[98]
 
 
 def main():
