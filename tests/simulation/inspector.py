@@ -140,8 +140,9 @@ class Inspector:
         return left
 
     def _files_at_rest(self, partitions):
-        """Return how many files may be open: each log has its end, and some segments besides."""
-        of_logs = (1 + FULL_SEGMENTS_OPEN_MAX) * len(partitions)
+        """Return how many files may be open: the records and aborted transactions of a log's end,
+        and of some full segments."""
+        of_logs = 2 * (1 + FULL_SEGMENTS_OPEN_MAX) * len(partitions)
         return FILES_AT_REST + of_logs + len(self.world.network.ends)
 
     def _most(self, node, timers):
