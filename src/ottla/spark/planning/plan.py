@@ -53,6 +53,8 @@ def ranges_with(client: BlockingClient, options: SourceOptions) -> list[OffsetRa
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
     starts = _checked(client, options, options.starting, now)
     ends = _checked(client, options, options.ending, now)
+    if options.ending.word is not None:  # an open transaction may begin before the start
+        ends = {each: max(end, starts[each]) for each, end in ends.items()}
     ranges = [
         OffsetRange(*each, starts[each], ends[each], now.ids.get(each.topic, NULL_TOPIC_ID))
         for each in sorted(now.logs)

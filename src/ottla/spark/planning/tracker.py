@@ -138,8 +138,13 @@ class StreamTracker:
     def _ends(
         self, start: Positions, starts: Offsets, now: ClusterState
     ) -> dict[TopicPartition, int]:
+        """Return where what is there ends; never before ``starts``.
+
+        Below its start a log can end for ``read_committed`` alone: what was read uncommitted, or is
+        named by ``startingOffsets``, may be beyond the first open transaction.
+        """
         if self._target is None:
-            return {each: log.end for each, log in now.logs.items()}
+            return {each: max(log.end, starts[each]) for each, log in now.logs.items()}
         targets = self._target.offsets
         return {
             each: max(min(targets.get(each, starts[each]), log.end), starts[each])

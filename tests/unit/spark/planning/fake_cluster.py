@@ -3,7 +3,7 @@
 import json
 
 from ottla.client.wire.epochs import EpochEnd
-from ottla.client.wire.offsets import EARLIEST, FoundOffset
+from ottla.client.wire.offsets import EARLIEST, LATEST, FoundOffset
 from ottla.client.wire.settings import Address
 from ottla.client.wire.view import ClusterView, PartitionView, TopicView
 from ottla.errors import ErrorCode, KafkaError
@@ -31,6 +31,8 @@ class FakeCluster:
         self.ids = dict.fromkeys(topics, ID)
         self.epoch_starts = {}
         self.times = {}
+        self.open_from = {}
+        """Where the first open transaction begins."""
         self.calls = []
         self.view = ClusterView()
         self.left_out = []
@@ -88,6 +90,8 @@ class FakeCluster:
         for each, timestamp in timestamps.items():
             start, end, epoch = self.logs[each]
             offset = start if timestamp == EARLIEST else end
+            if read_committed and timestamp == LATEST:
+                offset = min(self.open_from.get(each, end), end)
             if timestamp >= 0:
                 offset = self.times.get(each, -1)
             found[each] = FoundOffset(offset, -1, epoch, ErrorCode.NONE)

@@ -86,6 +86,31 @@ def test_a_steady_stream_asks_four_questions_a_micro_batch():
     assert cluster.calls == ["look_up", "list", "list"]
 
 
+@pytest.mark.parametrize("limits", [Limits(), Limits(most=3)])
+def test_a_micro_batch_never_ends_before_it_begins(limits):
+    # The stream was read_uncommitted until now, and a transaction is open from offset 5 on.
+    cluster = FakeCluster(t=[(0, 10, 0), (0, 10, 0)])
+    cluster.open_from = {P0: 5}
+    tracker = make(cluster, **{"kafka.isolation.level": "read_committed"})
+    start = at(8, 10)
+    assert tracker.latest(start, limits) is start
+    cluster.logs[P1] = (0, 12, 0)
+    end = tracker.latest(start, limits)
+    assert end == at(8, 12)
+    assert tracker.plan(start, end) == [OffsetRange("t", 1, 10, 12, ID)]
+    cluster.open_from = {}
+    assert tracker.latest(end) == at(10, 12)
+
+
+def test_a_stream_that_starts_within_an_open_transaction_gives_nothing_before_its_start():
+    cluster = FakeCluster(t=[(0, 10, 0)])
+    cluster.open_from = {P0: 5}
+    options = {"kafka.isolation.level": "read_committed", "startingOffsets": '{"t": {"0": 8}}'}
+    tracker = make(cluster, **options)
+    start = tracker.initial()
+    assert tracker.latest(start) == at(8, begin={P0: 8})
+
+
 def test_limits_share_the_backlog():
     tracker = make(FakeCluster(t=[(0, 30, 0), (0, 10, 0)]))
     assert tracker.latest(at(0, 0), Limits(most=8)) == at(6, 2)
