@@ -228,6 +228,23 @@ def test_rows_by_their_column_have_their_marker_with_the_offsets(
     assert committed_values() == ["x"]
 
 
+def test_a_batch_that_comes_again_for_another_topic_is_not_doubled(
+    options, topic, name, committed_values
+):
+    """Committed and then killed; meanwhile the sink has its topics from the rows."""
+    rules = Rules(are_gaps_legal=True)
+    by_column = replace(options, write=replace(options.write, topic=None))
+    record = (TopicPartition(topic, 1), build_batch([Record(value=b"x")], transactional=True))
+    marker = Marker("q", 3, topic, "r", Content(1, 1))
+    assert deliver(options, name, marker, [record], rules=rules) is Step.WRITE
+    again = marker._replace(topic=None, run_id="s", content=Content(1, 2))
+    with pytest.raises(DeliveryError, match=f"batch 3 was committed for topic {topic}"):
+        deliver(by_column, name, again, [record], rules=rules)
+    assert committed_values() == ["x"]
+    assert deliver(by_column, name, again._replace(batch_id=4), [record], rules=rules) is Step.WRITE
+    assert committed_values() == ["x", "x"]
+
+
 def test_a_refusal_leaves_nothing_behind(options, name, topic, deliver_batch, committed_values):
     """Other rows under a number that is there: the error comes before the first row is sent."""
     first = Marker("q", 0, topic, "r", Content(1, 1))

@@ -25,6 +25,7 @@ Decisions: docs/adr, a micro-batch is known by what it is; what was begun is kep
 """
 
 import json
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ottla.client.wire.coordination import Committed
@@ -178,13 +179,18 @@ def decide(
     *,
     begun: Begun | None = None,
     now_ms: int = 0,
+    elsewhere: Iterable[Marker] = (),
 ) -> Step:
     """Return what to do with ``wanted`` when ``found`` was committed last.
 
-    ``begun`` is what was begun last, at a time of the clock that says ``now_ms``; it counts where
-    no marker is found. Raises DeliveryError where neither step would be exactly once; the text says
-    the way out.
+    ``begun`` is what was begun last, at a time of the clock that says ``now_ms``, and ``elsewhere``
+    are the markers for other topics; they count where no marker is found. Raises DeliveryError
+    where neither step would be exactly once; the text says the way out.
     """
+    if found is None:
+        for other in elsewhere:
+            if _may_be_same(other, wanted):
+                return _judge_moved(other, wanted, rules)
     if found is None and begun is not None and begun.query_id == wanted.query_id:
         if begun.batch_id == wanted.batch_id:
             return _judge_begun(begun, wanted, rules, now_ms)
@@ -201,6 +207,30 @@ def decide(
     if found.batch_id == wanted.batch_id:
         return _judge_again(found, wanted, rules)
     return _judge_later(found, "was committed", wanted, rules)
+
+
+def _may_be_same(other: Marker, wanted: Marker) -> bool:
+    """Tell whether a marker for another topic may be of a batch that comes again.
+
+    In one run no batch does: there the two are of two sinks.
+    """
+    is_of_this_run = other.run_id is not None and other.run_id == wanted.run_id
+    is_later = other.query_id == wanted.query_id and other.batch_id >= wanted.batch_id
+    return is_later and not is_of_this_run
+
+
+def _judge_moved(other: Marker, wanted: Marker, rules: Rules) -> Step:
+    """Return what to do with a batch that was committed already, to another topic."""
+    why = (
+        f"batch {other.batch_id} was committed for {_topic_text(other)}, and this one goes to "
+        f"{_topic_text(wanted)}. Either the sink was given another topic since, or two sinks share "
+        "a transactional.id (or a name), where each needs its own"
+    )
+    return _doubted(wanted, why, rules)
+
+
+def _topic_text(marker: Marker) -> str:
+    return "the topics of its rows" if marker.topic is None else f"topic {marker.topic}"
 
 
 def _judge_later(last: Marker | Begun, what: str, wanted: Marker, rules: Rules) -> Step:

@@ -19,6 +19,7 @@ Source: KIP-98, KIP-447; docs/adr.
 """
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -209,7 +210,9 @@ class _Delivery:
         if number and found == marker:  # the last try's, whose end we did not hear
             return None, Step.WRITE
         begun = None if found else self._begun_there(marker, rules)
-        if decide(found, marker, rules, begun=begun, now_ms=at_ms) is Step.SKIP:
+        elsewhere = () if found else self._markers()
+        step = decide(found, marker, rules, begun=begun, now_ms=at_ms, elsewhere=elsewhere)
+        if step is Step.SKIP:
             if found is not None and found[:2] == marker[:2]:
                 return found, Step.SKIP
             self._outgoing = Outgoing([])  # somebody says so; the next batch finds a marker
@@ -217,6 +220,15 @@ class _Delivery:
         self._is_begun_needed = found is None and rules.missing is None
         self._is_first_of_run = found is None or found.run_id != marker.run_id
         return found, None
+
+    def _markers(self) -> list[Marker]:
+        """Return the id's markers for whatever topics. What is none says nothing here."""
+        found: list[Marker] = []
+        for committed in self._coordinators.committed(self._id).values():
+            with suppress(DeliveryError):
+                marker = read_marker(committed)
+                found += [] if marker is None else [marker]
+        return found
 
     def _begun_there(self, marker: Marker, rules: Rules) -> Begun | None:
         """Return what was begun last, for where there is no marker (step 2).

@@ -63,6 +63,22 @@ def test_a_checkpoint_of_the_last_version_goes_on():
         decide(found, batch(6), STREAM)
 
 
+@pytest.mark.parametrize("rules", [STREAM, FOREACH])
+@pytest.mark.parametrize("number", [0, 5])
+def test_a_batch_that_was_committed_for_another_topic_is_doubted(rules, number):
+    """Killed after the commit, and started again with another topic, or with one by its rows."""
+    for other in (again(number, run_id="a run"), again(number + 1, run_id=None)):
+        with pytest.raises(DeliveryError, match="for topic t, and this one goes to the topics of"):
+            decide(None, batch(number)._replace(topic=None), rules, elsewhere=[other])
+    said = rules._replace(missing=Step.SKIP)
+    assert decide(None, batch(number), said, elsewhere=[other]) is Step.SKIP
+
+
+def test_sinks_that_share_an_id_in_one_run_stand_in_nobodys_way():
+    others = [batch(5), batch(4, run_id="a run"), batch(7, query="p", run_id="a run")]
+    assert decide(None, batch(5)._replace(topic="u"), FOREACH, elsewhere=others) is Step.WRITE
+
+
 @pytest.mark.parametrize(
     "metadata",
     [
