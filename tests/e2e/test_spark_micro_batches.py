@@ -241,6 +241,17 @@ def test_one_line_writes_several_topics_exactly_once(
     assert values(f"{topic}-rejects") == ["bad 1", "bad 2"]
 
 
+def test_one_line_writes_times_whatever_the_session_calls_a_timestamp(
+    spark, foreach, write_batch, values, topic
+):
+    def write(frame, number):
+        frame.sparkSession.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+        write_batch({topic: frame.selectExpr("value", "timestamp_millis(1) AS timestamp")}, number)
+
+    assert foreach(write, "a\n") is None
+    assert values(topic) == ["a"]
+
+
 @pytest.fixture
 def forget(target, name, topic):
     """Have the broker forget the marker, and what was begun be of eight days ago."""

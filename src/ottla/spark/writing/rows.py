@@ -64,12 +64,15 @@ class Rows(NamedTuple):
         return None if self.partition is None else numbers(self.partition, "i")
 
 
-def find_rows(batch: pa.RecordBatch, *, topic_given: bool) -> Rows:
+def find_rows(batch: pa.RecordBatch, *, topic_given: bool, timestamp_ignored: bool = False) -> Rows:
     """Return the columns of ``batch``. Raises RowError, naming the column and its possible types.
 
     ``topic_given``: the option says where all rows go, and a column ``topic`` is left alone.
+    ``timestamp_ignored``: so is a column ``timestamp``.
     """
     columns = {name.lower(): batch.column(index) for index, name in enumerate(batch.schema.names)}
+    if timestamp_ignored:
+        columns.pop("timestamp", None)
     if "value" not in columns:
         names = ", ".join(batch.schema.names)
         raise RowError(f"the column value is missing; there are {names}")

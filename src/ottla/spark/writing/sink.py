@@ -63,15 +63,21 @@ class ColumnError(OttlaError, ValueError):
     """A DataFrame's columns cannot be written."""
 
 
-def check_columns(schema: StructType, *, topic_given: bool) -> None:
+def check_columns(
+    schema: StructType, *, topic_given: bool, timestamp_ignored: bool = False
+) -> None:
     """Raise ColumnError unless rows of ``schema`` can be written.
+
+    ``topic_given``, ``timestamp_ignored``: the options say it, whatever such a column is.
 
     Columns with other names are left alone, as the Kafka connector does, unless they look like one
     of ours with a slip of the pen.
     """
     types = {each.name.lower(): each.dataType for each in schema.fields}
     there = schema.simpleString()
-    _require_once(schema, set(COLUMNS) - ({"topic"} if topic_given else set()))
+    left_alone = {"topic"} if topic_given else set()
+    left_alone |= {"timestamp"} if timestamp_ignored else set()
+    _require_once(schema, set(COLUMNS) - left_alone)
     for name in types:
         near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.8)
         is_needless = topic_given and near == ["topic"]
@@ -88,7 +94,7 @@ def check_columns(schema: StructType, *, topic_given: bool) -> None:
         raise ColumnError(message)
     for name, (words, fitting) in COLUMNS.items():
         found = types.get(name)
-        if found is None or (name == "topic" and topic_given):
+        if found is None or name in left_alone:
             continue
         if not isinstance(found, fitting) or (name == "headers" and not _are_headers(found)):
             message = f"column {name!r} is {words}, not {found.simpleString()}"
@@ -163,7 +169,11 @@ def sink(given: Mapping[str, str], schema: StructType, *, is_stream: bool = Fals
     options = parse_sink_options(given)
     if is_stream:
         require_streams_own(options)
-    check_columns(schema, topic_given=options.topic is not None)
+    check_columns(
+        schema,
+        topic_given=options.topic is not None,
+        timestamp_ignored=options.write.ignores_timestamp,
+    )
     set_aside("sink")
     return options
 

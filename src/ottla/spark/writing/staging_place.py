@@ -114,7 +114,7 @@ def _on_this_machine() -> Place | None:
         status = os.stat(directory, follow_symlinks=False)
         if status.st_uid != os.getuid() or status.st_mode & 0o077:
             return None  # somebody else may look into it
-        if not os.path.exists(proof):
+        if not _content(proof):  # a power cut may have left it empty
             _make(proof, SystemRng().random_bytes(16).hex().encode())
     except OSError:
         return None

@@ -132,9 +132,11 @@ class RowsWriter:
         """
         if batch.num_rows == 0:
             return
-        rows = find_rows(batch, topic_given=self._options.topic is not None)
-        if self._options.ignores_timestamp:
-            rows = rows._replace(timestamp=None)
+        rows = find_rows(
+            batch,
+            topic_given=self._options.topic is not None,
+            timestamp_ignored=self._options.ignores_timestamp,
+        )
         self._note_old(rows)
         if self._seen is not None:
             self._seen(rows)
@@ -181,7 +183,7 @@ class RowsWriter:
             yield self._options.topic, rows
             return
         encoded = rows.topic.dictionary_encode()
-        names = encoded.dictionary.to_pylist()
+        names = _texts(encoded.dictionary)
         if len(names) == 1:
             yield names[0], rows
             return
@@ -333,6 +335,15 @@ class RowsWriter:
     def _take_back(self, batch: OutgoingBatch) -> None:
         if self._options.codec is Codec.NONE:
             self._give_back(batch.data)
+
+
+def _texts(topics: pa.Array) -> list[str]:
+    """Return topics' names. Raises RowError: Spark's strings may hold any bytes."""
+    try:
+        names: list[str] = topics.to_pylist()
+    except UnicodeDecodeError as error:
+        raise RowError(f"a row has a topic whose name is no UTF-8: {error.object!r}") from error
+    return names
 
 
 def _describe(rows: Rows, row: int) -> str:

@@ -13,6 +13,7 @@ from ottla.spark.option_table import BOOTSTRAP
 from ottla.spark.writing.sink_options import (
     APP_ID,
     DELIVERY,
+    IGNORE_TIMESTAMP,
     TOPIC,
     VERSION,
     Delivery,
@@ -56,7 +57,8 @@ def write_batch(
     A batch that Spark repeats is found by name, number and rows, and left out. Raises what Spark
     raises for a failed write; its text says what to do.
     """
-    frame = rows if not isinstance(rows, Mapping) else _together(rows)
+    ignores_timestamp = _check_options(options or {}, by_topic=isinstance(rows, Mapping))
+    frame = rows if not isinstance(rows, Mapping) else _together(rows, ignores_timestamp)
     _make_active(frame.sparkSession)
     given = {
         **(options or {}),
@@ -73,20 +75,45 @@ def write_batch(
     frame.write.format("ottla").mode("append").options(**given).save()
 
 
-def _together(frames: "Mapping[str, DataFrame]") -> "DataFrame":
-    """Return the rows of all frames, each with its topic."""
+def _check_options(options: Mapping[str, str], *, by_topic: bool) -> bool:
+    """Return whether they say to leave the column timestamp alone.
+
+    Raises BatchError for one that the arguments say already: which of the two counts?
+    """
+    said = {APP_ID, VERSION, DELIVERY} | ({TOPIC} if by_topic else set())
+    lower = {name.lower(): value for name, value in options.items()}
+    for name in sorted(said):
+        if name.lower() in lower:
+            message = f"options: {name} is said by the arguments of write_batch: leave it out"
+            raise BatchError(message)
+    return lower.get(IGNORE_TIMESTAMP.lower(), "").strip().lower() == "true"
+
+
+def _together(frames: "Mapping[str, DataFrame]", ignores_timestamp: bool) -> "DataFrame":
+    """Return the rows of all frames, each with its topic.
+
+    Raises ColumnError for a frame that could not be written alone: among others, a value that is
+    missing would be null, and null is a tombstone.
+    """
     from pyspark.sql import functions as f
+    from pyspark.sql.types import TimestampType
+
+    from ottla.spark.writing.sink import check_columns
 
     if not frames:
         message = "no frames: give at least one topic"
         raise BatchError(message)
     parts = []
     for topic, frame in frames.items():
+        check_columns(frame.schema, topic_given=True, timestamp_ignored=ignores_timestamp)
         there = {each.lower(): each for each in frame.columns}
         columns = [
-            f.col(f"`{there[column]}`").cast(kind).alias(column)
+            # The word "timestamp" means another type where the session says so.
+            f.col(f"`{there[column]}`")
+            .cast(TimestampType() if kind == "timestamp" else kind)
+            .alias(column)
             for column, kind in CASTS.items()
-            if column in there
+            if column in there and not (ignores_timestamp and column == "timestamp")
         ]
         parts.append(frame.select(f.lit(topic).alias("topic"), *columns))
     first, *others = parts

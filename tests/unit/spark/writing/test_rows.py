@@ -39,6 +39,11 @@ def test_the_option_goes_before_the_column():
     assert find(value=[b"v"], topic=["t"], topic_given=False).topic.to_pylist() == ["t"]
 
 
+def test_a_timestamp_that_is_ignored_is_not_looked_at():
+    batch = pa.record_batch({"value": [b"v"], "timestamp": ["yesterday"]})
+    assert find_rows(batch, topic_given=True, timestamp_ignored=True).timestamp is None
+
+
 def test_times_become_microseconds():
     times = pa.array([1_500, None], pa.timestamp("ms", tz="UTC"))
     assert find(value=[b"v", b"w"], timestamp=times).timestamp.to_pylist() == [1_500_000, None]

@@ -30,6 +30,7 @@ from ottla.spark.writing.sink_options import Delivery, parse_sink_options
 from ottla.spark.writing.staged_files import StagedFile
 from ottla.spark.writing.staging_place import Place
 from ottla.spark.writing.transaction import Delivered
+from ottla.spark.writing.write_batch import BatchError, write_batch
 
 OPTIONS = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
 EXACTLY = OPTIONS | {"delivery": "exactly-once"}
@@ -203,6 +204,13 @@ def test_columns_that_are_left_alone_may_be_there_twice():
     check_columns(schema("value string, offset bigint, offset bigint"), topic_given=True)
 
 
+def test_a_timestamp_that_is_ignored_may_be_of_any_type():
+    columns = schema("value string, timestamp string, Timestamp int")
+    check_columns(columns, topic_given=True, timestamp_ignored=True)
+    with pytest.raises(ColumnError, match="timestamp"):
+        check_columns(columns, topic_given=True)
+
+
 def test_a_column_topics_is_no_slip_where_the_option_says_the_topic():
     check_columns(schema("value string, topics string"), topic_given=True)
     with pytest.raises(ColumnError, match="did you mean 'topic'"):
@@ -267,6 +275,35 @@ def test_an_id_without_a_known_batch_is_refused(delivered, tasks):
     with pytest.raises(DeliveryError, match=r"not known: over Spark Connect.*write_batch"):
         commit(parse_sink_options(EXACTLY | {"transactional.id": "x"}), tasks)
     assert delivered == []
+
+
+class Frame:
+    """No more of a frame than its columns."""
+
+    def __init__(self, columns):
+        self.schema = schema(columns)
+        self.columns = self.schema.names
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ("key string", "column 'value' .* is missing"),  # a null would be a tombstone
+        ("values string", "did you mean 'value'"),
+        ("value string, keys string", "did you mean 'key'"),
+        ("value int", "column 'value' is binary or string"),
+    ],
+)
+def test_frames_by_topic_are_held_to_what_one_frame_is(columns, why):
+    frames = {"rejects": Frame(columns)}
+    with pytest.raises(ColumnError, match=why):
+        write_batch(frames, 1, name="n", bootstrap="h:1")
+
+
+@pytest.mark.parametrize("name", ["Delivery", "txnappid", "txnVersion", "topic"])
+def test_options_do_not_say_what_the_arguments_of_write_batch_say(name):
+    with pytest.raises(BatchError, match="leave it out"):
+        write_batch({}, 1, name="n", bootstrap="h:1", options={name: "x"})
 
 
 def test_in_foreach_batch_each_sink_needs_an_id_and_may_leave_batches_out(delivered):
@@ -334,13 +371,15 @@ def test_a_streams_batch_is_known_by_its_plan_too(delivered, tmp_path):
     assert one == other != third
 
 
-def test_a_plan_that_nobody_sees_is_not_known(tmp_path):
+def test_a_plan_that_nobody_sees_is_not_known(tmp_path, monkeypatch):
     plan(tmp_path, "1")
     assert planned(str(tmp_path), 3) == planned(f"file:{tmp_path}", 3)
     assert planned(str(tmp_path), 1) is None
     assert planned("s3://bucket/checkpoint", 3) is None
     assert planned("relative", 3) is None
     assert planned(None, 3) is None
+    monkeypatch.chdir(tmp_path.parent)
+    assert planned(tmp_path.name, 3) == planned(str(tmp_path), 3) is not None
 
 
 @pytest.mark.parametrize(

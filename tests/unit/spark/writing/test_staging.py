@@ -406,6 +406,14 @@ def test_else_on_this_machine_with_a_proof(machine, checkpoint):
     assert not holds(place.proof)
 
 
+def test_a_proof_that_a_power_cut_has_left_empty_is_made_anew(machine):
+    proof = stage(None, None).place.proof
+    Path(proof.path).write_bytes(b"")
+    place = stage(None, None).place
+    assert place is not None
+    assert holds(place.proof)
+
+
 def test_a_directory_that_others_may_look_into_is_none(machine):
     machine.mkdir()
     machine.chmod(0o755)

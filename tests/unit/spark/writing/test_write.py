@@ -1,5 +1,7 @@
 """Rows to batches: how full they are, where they go, how much memory they take."""
 
+from dataclasses import replace
+
 import pytest
 
 pa = pytest.importorskip("pyarrow", reason="extra 'spark' is not installed")
@@ -226,3 +228,11 @@ def test_the_column_timestamp_is_left_alone_where_that_is_asked_for(make, monkey
     monkeypatch.setattr("ottla.spark.writing.write._NOTED", [])
     assert times(make, [30, 1], ignores_timestamp=True) == [100, 100]
     assert not caplog.records
+
+
+def test_a_topic_whose_name_is_no_text_is_told_with_its_bytes(make):
+    writer, _ = make()
+    writer._options = replace(writer._options, topic=None)
+    topics = pa.array([b"a", b"\xff"], pa.binary()).view(pa.string())
+    with pytest.raises(RowError, match=r"a topic whose name is no UTF-8: b'\\xff'"):
+        writer.write(rows([b"v", b"w"], topic=topics))
