@@ -326,6 +326,36 @@ def test_a_batch_that_is_too_large_is_split_and_keeps_its_numbers(make, broker):
     assert producer.smallest_refused_bytes > 300
 
 
+def test_a_topic_that_takes_little_is_not_waited_for(make, broker, clock):
+    """A pause at each halving made a minute of a few MB, and a transaction ran out of time."""
+    producer = make()
+    broker.batch_bytes_max = 300
+    begun, look_ups = clock.now, None
+    for values in numbered(12, 200):
+        send(producer, FIRST, values)
+        look_ups = look_ups or broker.look_ups
+    producer.flush()
+    assert broker.values(FIRST) == flat(numbered(12, 200))
+    assert clock.now == begun
+    assert broker.look_ups == look_ups
+    # Each of the 12 is some 2,300 bytes: it is refused as a whole once, and then fits in parts.
+    assert len(broker.requests) < 12 * (2300 // 150 + 8)
+
+
+def test_what_comes_back_with_a_split_for_another_reason_is_waited_for(make, broker, clock):
+    producer = make()
+    send(producer, FIRST, [b"first"])
+    producer.flush()
+    broker.batch_bytes_max = 300
+    begun = clock.now
+    broker.faults = [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS]
+    for values in numbered(2, 50):
+        send(producer, FIRST, values)
+    producer.flush()
+    assert broker.values(FIRST) == [b"first", *flat(numbered(2, 50))]
+    assert clock.now > begun
+
+
 def test_a_record_that_is_too_large_is_named(make, broker):
     producer = make()
     broker.batch_bytes_max = 300

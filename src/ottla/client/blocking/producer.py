@@ -10,6 +10,7 @@ producer: the error is raised, and nothing more is sent. Knows no records.
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Self
 
 from ottla.client.blocking.cluster import BlockingClient, BlockingConnection
@@ -405,7 +406,7 @@ class BlockingProducer:
             self._release(lane, batch)
         else:
             self._take_refusal(lane, batch, verdict, failure(lane.partition, appended))
-        if lane.is_back and lane.error is not None:
+        if lane.is_back and lane.error is not None and not lane.goes_on():
             self._hold(lane, lane.error)
 
     def _take_refusal(
@@ -442,11 +443,18 @@ class BlockingProducer:
             raise KafkaError(code, f"{why}; the last one met: {error}") from error
 
     def _split(self, lane: Lane, batch: OutgoingBatch, error: OttlaError) -> None:
-        """Put two halves in the place of a batch that the broker finds too large."""
+        """Put parts in the place of a batch that the broker finds too large.
+
+        Two halves, or as many as have half of what was refused so far: a topic that takes little
+        refuses each large batch once, not at each halving.
+        """
         (decoded,) = decode_batches(batch.view, DECOMPRESSED_BYTES_MAX)
-        middle = len(decoded.records) // 2
+        refused = min(self._smallest_refused_bytes or batch.size_bytes, batch.size_bytes)
+        all_of_them = decoded.records
+        count = min(max(2, -(-2 * batch.size_bytes // refused)), len(all_of_them))
+        bounds = [len(all_of_them) * number // count for number in range(count + 1)]
         parts = []
-        for records in (decoded.records[:middle], decoded.records[middle:]):
+        for records in (all_of_them[start:end] for start, end in pairwise(bounds)):
             data = build_batch(
                 records,
                 codec=decoded.header.codec,
@@ -455,8 +463,7 @@ class BlockingProducer:
             parts.append(OutgoingBatch(data, len(data), len(records), batch.deadline))
         lane.put_back_split(batch, error, parts)
         self._buffered_bytes += sum(part.size_bytes for part in parts) - batch.size_bytes
-        smallest = min(self._smallest_refused_bytes or batch.size_bytes, batch.size_bytes)
-        self._smallest_refused_bytes = smallest
+        self._smallest_refused_bytes = refused
         if self._done is not None:
             self._done(batch)
 

@@ -42,7 +42,7 @@ class Verdict(Enum):
     WRITTEN = "written"
     AGAIN = "again"
     NEXT_EPOCH = "again, numbered from 0 in the next epoch"
-    SPLIT = "again, in two halves"
+    SPLIT = "again, in parts"
     LOST = "not to be written"
 
 
@@ -110,6 +110,10 @@ class Lane:
     error: OttlaError | None = None
     """Why the last batch came back."""
     needs_epoch: bool = False
+    was_split: bool = False
+    """Whether a batch that came back was too large, and comes again in parts."""
+    needs_pause: bool = False
+    """Whether one came back for what time may cure, or for what nobody foresaw."""
     has_begun: bool = False
     """Whether the leader has taken a batch of this epoch."""
     is_in_transaction: bool = False
@@ -182,6 +186,12 @@ class Lane:
         self.returned.append(batch)
         self.error = error
         self.needs_epoch |= next_epoch
+        is_behind_another = (
+            isinstance(error, KafkaError)
+            and error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            and not next_epoch
+        )
+        self.needs_pause |= not is_behind_another
 
     def put_back_split(
         self, batch: OutgoingBatch, error: OttlaError, parts: list[OutgoingBatch]
@@ -189,6 +199,7 @@ class Lane:
         """Take note that ``parts``, with the same records, have to be sent instead of ``batch``."""
         self.in_flight.remove(batch)
         self.error = error
+        self.was_split = True
         following = self.next_sequence
         self.next_sequence = batch.base_sequence
         for part in parts:
@@ -201,6 +212,13 @@ class Lane:
         """Whether something came back and nothing is in flight any more."""
         return bool(self.returned) and not self.in_flight
 
+    def goes_on(self) -> bool:
+        """Start again at once if nothing but a split is why batches ``is_back``; tell whether."""
+        if not self.is_back or self.needs_pause or not self.was_split:
+            return False
+        self._rewind()
+        return True
+
     def pause(self, retry_at: float) -> None:
         """Send nothing before ``retry_at``; if ``is_back``, then from the first not written on."""
         self.retry_at = retry_at
@@ -212,6 +230,7 @@ class Lane:
         self.returned.sort(key=self._distance)
         self.waiting.extendleft(reversed(self.returned))
         self.returned = []
+        self.was_split = self.needs_pause = False
         if self.needs_epoch:
             self._begin_epoch()
 
