@@ -86,7 +86,7 @@ def parse_bound(option: str, text: str, *, refused: int | None) -> Bound:
 def parse_timestamp(option: str, text: str) -> Bound:
     """Return the bound of one timestamp for every partition. Raises ValueError."""
     bare = text.strip()
-    if not (bare.isascii() and bare.isdigit()) or int(bare[:20]) > INT64_MAX:
+    if not (bare.isascii() and bare.isdigit()) or int(bare) > INT64_MAX:
         message = f"expected milliseconds since 1970, found {text!r}"
         raise ValueError(message)
     return Bound(option, timestamp_ms=int(bare))

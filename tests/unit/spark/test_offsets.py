@@ -52,7 +52,7 @@ def test_timestamps_are_of_all_partitions_or_of_each():
     assert parse_timestamps("o", '{"t": {"1": 1000}}').is_by_time
 
 
-@pytest.mark.parametrize("text", ["", "now", "-1", "1.5"])
+@pytest.mark.parametrize("text", ["", "now", "-1", "1.5", str(1 << 63), "0" * 20 + "9" * 20])
 def test_a_timestamp_that_is_none_is_refused(text):
     with pytest.raises(ValueError, match="expected milliseconds"):
         parse_timestamp("o", text)

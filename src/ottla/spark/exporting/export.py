@@ -96,6 +96,10 @@ def to_parquet(
 
     given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **(options or {})}
     ways = _ways(partition_by)
+    for name, count in (("file", records_per_file), ("commit", records_per_commit)):
+        if count < 1:
+            message = f"records_per_{name} is {count}: give 1 or more"
+            raise ExportError(message)
     log = ExportLog.open(RealDisk(), _local(directory))
     try:
         source, topic_id = _asked(given, topic, log)

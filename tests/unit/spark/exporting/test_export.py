@@ -18,6 +18,7 @@ from ottla.spark.exporting.export import (
     _require_topic,
     _value_type,
     from_parquet,
+    to_parquet,
 )
 from ottla.spark.exporting.export_log import (
     RAW,
@@ -51,6 +52,14 @@ def log_of_an_older_version(tmp_path):
         return SimpleNamespace(directory=str(tmp_path), commits=commits)
 
     return make
+
+
+@pytest.mark.parametrize("name", ["records_per_file", "records_per_commit"])
+@pytest.mark.parametrize("count", [0, -1])
+def test_files_and_commits_have_a_record_at_least(tmp_path, name, count):
+    """With a file of -1 records nothing was written, and nothing said."""
+    with pytest.raises(ExportError, match=f"{name} is {count}: give 1 or more"):
+        to_parquet("t", str(tmp_path), bootstrap="h:1", **{name: count})
 
 
 @pytest.mark.parametrize(("rows", "value"), [(RAW_ROWS, RAW), (TYPED_ROWS, TYPED)])
