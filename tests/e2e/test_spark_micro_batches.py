@@ -22,8 +22,8 @@ from ottla.client.blocking.coordinators import BlockingCoordinators
 from ottla.client.wire.settings import ClientSettings, parse_bootstrap
 from ottla.client.wire.transacting import OffsetToCommit
 from ottla.ids import TopicPartition
+from ottla.spark.active import make_active
 from ottla.spark.writing.marker import FOR_EVER_MS, begun_group, read_begun, write_begun
-from ottla.spark.writing.write_batch import _make_active
 from tests.connect_session import COPY_TWICE
 from tools.wire_client import WireClient
 
@@ -178,7 +178,7 @@ def test_the_same_rows_twice_in_one_run_are_no_replay(foreach, save, values, top
 def test_from_a_thread_an_id_without_a_batch_is_refused(spark, foreach, save, values, topic):
     def threaded(frame, _):
         def work():
-            _make_active(frame.sparkSession)
+            make_active(frame.sparkSession)
             save(frame)
 
         in_thread(work)

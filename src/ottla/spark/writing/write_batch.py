@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.errors import OttlaError
+from ottla.spark.active import make_active
 from ottla.spark.option_table import BOOTSTRAP
 from ottla.spark.writing.sink_options import (
     APP_ID,
@@ -20,7 +21,7 @@ from ottla.spark.writing.sink_options import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 CASTS = {
     "value": "binary",
@@ -59,7 +60,7 @@ def write_batch(
     """
     ignores_timestamp = _check_options(options or {}, by_topic=isinstance(rows, Mapping))
     frame = rows if not isinstance(rows, Mapping) else _together(rows, ignores_timestamp)
-    _make_active(frame.sparkSession)
+    make_active(frame.sparkSession)
     given = {
         **(options or {}),
         BOOTSTRAP: bootstrap,
@@ -120,11 +121,3 @@ def _together(frames: "Mapping[str, DataFrame]", ignores_timestamp: bool) -> "Da
     for each in others:
         first = first.unionByName(each, allowMissingColumns=True)
     return first
-
-
-def _make_active(spark: "SparkSession") -> None:
-    """Let this thread find the session's sources: Spark looks for those of the active session."""
-    java_session = getattr(spark, "_jsparkSession", None)
-    if java_session is not None:  # a classic one; over Connect there is nothing to do
-        java_class = spark._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
-        java_class.setActiveSession(java_session)
