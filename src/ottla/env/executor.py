@@ -280,6 +280,9 @@ class Lane:
         self._running = 0
         self._waiting: deque[_Job] = deque()
         """Invariant: empty unless ``width`` jobs are running."""
+        self._is_closed = False
+        self._idle: asyncio.Future[None] | None = None
+        """What ``settle`` waits for."""
 
     def submit(
         self,
@@ -288,14 +291,23 @@ class Lane:
         *,
         place: str = "",
     ) -> None:
-        """Run ``work`` when its turn comes: in the order of submission, on the loop's word."""
+        """Run ``work`` when its turn comes: in the order of submission, on the loop's word.
+
+        Raises RuntimeError once the lane settles.
+        """
+        if self._is_closed:
+            raise RuntimeError("the lane is closed")
 
         def finish(result: Result | None, error: BaseException | None) -> None:
             self._running -= 1
             if self._waiting:
                 self._running += 1
                 self._waiting.popleft()()
-            done(result, error)
+            try:
+                done(result, error)
+            finally:
+                if self._idle is not None and not self._running and not self._idle.done():
+                    self._idle.set_result(None)
 
         def start() -> None:
             self._executor.submit(work, finish, place=place or self._place)
@@ -305,6 +317,18 @@ class Lane:
             start()
         else:
             self._waiting.append(start)
+
+    async def settle(self) -> None:
+        """Take no more, drop what waits, and return when nothing runs. For a stop.
+
+        Nobody is told of what is dropped. Without it, the end of a running job submits the next one
+        to an executor that may be closed by then.
+        """
+        self._is_closed = True
+        self._waiting.clear()
+        if self._running:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
 
     def close(self) -> None:
         """Do nothing: the owner of the executor behind closes it."""

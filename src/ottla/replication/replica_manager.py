@@ -322,8 +322,10 @@ class ReplicaManager:
     async def settle(self) -> None:
         """Host nothing new; wait until no flush is in flight: the logs can be closed.
 
-        Call it when whatever else works on the partitions has ended.
+        Call it when whatever else works on the partitions has ended. Large batches that still wait
+        for their turn are dropped: who sent them is gone.
         """
+        await self._large.settle()
         if self.replicas is not None:
             await self.replicas.stop()
         await outcome_of(self.hosting.settle())

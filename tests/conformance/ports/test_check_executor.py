@@ -189,6 +189,27 @@ def test_a_lane_leaves_the_rest_of_the_executor_to_others():
     assert ran == [0, 1, "other", 2, 3, 4]
 
 
+async def test_a_lane_that_settles_drops_what_waits_and_hears_of_what_runs():
+    executor = ManualExecutor()
+    lane = Lane(executor, 1)
+    told = []
+    lane.submit(lambda: "running", lambda result, _: told.append(result))
+    lane.submit(lambda: "waiting", lambda result, _: told.append(result))
+    settling = asyncio.ensure_future(lane.settle())
+    await asyncio.sleep(0)
+    assert not settling.done()
+    assert executor.run_all() == 1
+    executor.close()
+    await settling
+    assert told == ["running"]
+    with pytest.raises(RuntimeError, match="closed"):
+        lane.submit(lambda: 1, lambda *_: None)
+
+
+async def test_a_lane_in_which_nothing_runs_is_settled_at_once():
+    await Lane(ManualExecutor(), 1).settle()
+
+
 def test_a_lane_goes_on_after_a_failure_and_with_what_done_submits():
     executor = ManualExecutor()
     lane = Lane(executor, 1)

@@ -18,7 +18,7 @@ from tests.campaigns.administering.history import Call, Commit, Outcome, Transac
 from tests.campaigns.administering.records import TRANSACTIONAL
 from tests.simulation.clients.base import NOT_THE_COORDINATOR
 from tests.simulation.clients.producers import Producer
-from tests.simulation.clients.readers import LATEST, list_offset
+from tests.simulation.clients.readers import EARLIEST, LATEST, list_offset
 
 ABANDONED_CHANCE = 0.04
 """Of a transaction, that nobody ends it."""
@@ -71,7 +71,7 @@ class TransactionalProducer(Producer):
             await self._close()
         if self._haunts and self._written and self.random.random() < 2 * GHOST_CHANCE:
             topic, *where = self.random.choice(self._written)
-            if topic.is_living:
+            if topic.is_living and await self._is_all_decided(topic, where[0]):
                 await self._haunt(topic, *where)
         transaction = self._transaction = Transaction(f"{self.name}/{self._count}")
         self._count += 1
@@ -157,11 +157,22 @@ class TransactionalProducer(Producer):
     async def _look_at_stable_end(self, topic, partition, base_offset):
         """Ask where committed records end: not behind what is not decided yet."""
         code, end = await list_offset(self, topic, partition, LATEST, isolation=1)
-        if not code and end > base_offset and self._is_surely_open():
+        if code or end <= base_offset or not self._is_surely_open():
+            return
+        code, start = await list_offset(self, topic, partition, EARLIEST)
+        if not code and start <= base_offset:  # Else it was deleted meanwhile.
             where = f"{topic.name}-{partition} ({topic.topic_id})"
             self.world.problem(
                 f"{where}: the last stable offset is {end}, a transaction is open at {base_offset}"
             )
+
+    async def _is_all_decided(self, topic, partition):
+        """Tell whether no transaction is open there: EndTxn is answered before its markers come."""
+        code, stable_end = await list_offset(self, topic, partition, LATEST, isolation=1)
+        if code:
+            return False
+        code, end = await list_offset(self, topic, partition, LATEST)
+        return not code and end == stable_end
 
     async def _haunt(self, topic, partition, life, ghost_of):
         """Write as somebody does who has not heard that a newer one has his id: nobody takes it.
