@@ -16,6 +16,7 @@ pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
 from ottla.client.blocking.cluster import BlockingClient
 from ottla.client.blocking.coordinators import BlockingCoordinators
 from ottla.client.blocking.producer import BlockingProducer
+from ottla.client.wire.errors import ConnectionFailed
 from ottla.env.clock import SystemClock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
@@ -175,6 +176,31 @@ def test_a_failure_leaves_no_transaction_open(monkeypatch, options, deliver_batc
             deliver_batch(1)
     with BlockingClient(options.client) as client:
         settled_ends(client, topic)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (ConnectionFailed("h", 1, "hung up"), "may be done or not"),
+        (KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "away"), "may be done or not"),
+        (KafkaError(ErrorCode.PRODUCER_FENCED, "fenced"), "is found out at the next start"),
+    ],
+)
+def test_a_commit_whose_answer_is_lost_is_not_called_undone(
+    monkeypatch, deliver_batch, committed_values, error, why
+):
+    end = BlockingCoordinators.end
+
+    def lost(self, producer, *, commit):
+        end(self, producer, commit=commit)
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BlockingCoordinators, "end", lost)
+        with pytest.raises(DeliveryError, match=why):
+            deliver_batch(0)
+    assert deliver_batch(0) is Step.SKIP
+    assert committed_values() == values_of(0)
 
 
 def test_a_batch_without_rows_moves_the_marker_on(options, name, topic, deliver_batch):

@@ -33,6 +33,7 @@ from ottla.spark.planning.split import split
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
     from ottla.spark.exporting.export_task import ExportTask
     from ottla.spark.exporting.import_task import ImportTask
@@ -106,6 +107,8 @@ def to_parquet(
         source = _as_before(source, log)
         layout = Layout(topic, topic_id, source.columns, ways, _value_type(source))
         _require_columns(layout)
+        if source.value is not None:
+            _require_names(source.value.schema)
         _require_same(log, layout)
         ranges = plan_ranges(source)
         _require_topic(ranges, layout)
@@ -292,6 +295,22 @@ def _value_type(source: SourceOptions) -> str | None:
     if source.value is None or "value" not in source.columns:
         return RAW
     return str(source.value.schema.simpleString())
+
+
+def _require_names(kind: "DataType") -> None:
+    """Raise ExportError for fields whose names differ in case only: Spark reads no such file."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, ArrayType):
+        _require_names(kind.elementType)
+    elif isinstance(kind, MapType):
+        _require_names(kind.valueType)
+    elif isinstance(kind, StructType):
+        if len({name.lower() for name in kind.names}) < len(kind.names):
+            message = f"two names in {kind.simpleString()} differ in their case only"
+            raise ExportError(message)
+        for each in kind.fields:
+            _require_names(each.dataType)
 
 
 def _require_columns(layout: Layout) -> None:

@@ -294,12 +294,18 @@ class _Delivery:
     def explained(self, error: OttlaError) -> OttlaError:
         """Return ``error`` with what it means for the batch."""
         if isinstance(error, KafkaError) and error.code in FENCED:
+            # An answer to EndTxn may have been lost before that.
+            written = "Whether this one has committed this batch is found out at the next start"
+            if not self._ends:
+                written = "Nothing of this batch was written by this one"
             return DeliveryError(
                 f"another producer has taken over transactional id {self._id}: the same query runs "
-                f"twice, or two sinks share a {TRANSACTIONAL_ID}. Nothing of this batch was "
-                f"written by this one ({error})"
+                f"twice, or two sinks share a {TRANSACTIONAL_ID}. {written} ({error})"
             )
-        if self._ends and isinstance(error, ConnectionFailed):
+        is_unanswered = isinstance(error, ConnectionFailed) or (
+            isinstance(error, KafkaError) and error.code.retriable
+        )
+        if self._ends and is_unanswered:
             return DeliveryError(
                 f"the commit of transactional id {self._id} was not answered, so it may be done or "
                 f"not: the query finds that out when it is started again ({error})"

@@ -14,6 +14,7 @@ from pyarrow import parquet
 from ottla.env.real_disk import RealDisk
 from ottla.spark.exporting.export import (
     _as_before,
+    _require_names,
     _require_same,
     _require_topic,
     _value_type,
@@ -31,6 +32,7 @@ from ottla.spark.exporting.export_log import (
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.option_table import Use
 from ottla.spark.options import parse_options
+from ottla.spark.values.ddl import parse_schema
 
 TYPED = "struct<a:int>"
 RAW_ROWS = pa.table({"key": pa.array([b"k"]), "value": pa.array([b"v"])})
@@ -52,6 +54,16 @@ def log_of_an_older_version(tmp_path):
         return SimpleNamespace(directory=str(tmp_path), commits=commits)
 
     return make
+
+
+@pytest.mark.parametrize(
+    "text", ["a struct<x int, X int>", "a array<map<string, struct<b int, x int, X int>>>"]
+)
+def test_names_that_differ_in_their_case_only_are_no_files(text):
+    """Spark reads no such directory: COLUMN_ALREADY_EXISTS."""
+    with pytest.raises(ExportError, match="differ in their case only"):
+        _require_names(parse_schema(text))
+    _require_names(parse_schema("a struct<x int>, x int, b array<int>, c map<string, int>"))
 
 
 @pytest.mark.parametrize("name", ["records_per_file", "records_per_commit"])
