@@ -26,6 +26,7 @@ from ottla.client.wire.exchange import (
     frame_size,
 )
 from ottla.client.wire.fetching import (
+    LAST_VERSION_BY_NAME,
     FetchedPartition,
     FetchLimits,
     fetch_request,
@@ -44,8 +45,8 @@ from ottla.client.wire.view import ClusterView, metadata_request, read_metadata
 from ottla.env.blocking import BlockingClock, BlockingStream
 from ottla.env.rng import SystemRng
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
-from ottla.ids import TopicPartition
-from ottla.protocol.messages.fetch import FetchResponse
+from ottla.ids import TopicId, TopicPartition
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.messages.list_offsets import ListOffsetsResponse
 from ottla.protocol.messages.metadata import MetadataResponse
 from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
@@ -111,6 +112,11 @@ class BlockingConnection:
     def has_answer(self) -> bool:
         """Whether ``receive`` would find at least the beginning of an answer."""
         return bool(self._early) or self._stream.is_readable()
+
+    @property
+    def fetches_by_id(self) -> bool:
+        """Whether the broker takes the ids of topics in Fetch."""
+        return self.exchange.version(FetchRequest) > LAST_VERSION_BY_NAME
 
     def send(
         self, request: Message, answer: type[Message] | None, *, highest: int | None = None
@@ -262,6 +268,8 @@ class BlockingClient:
         self._is_doubtful = False
         """Use: the last connection was closed before it was served: is a login wanted?"""
         self._is_retrying = False
+        self._viewed_at = -inf
+        """Use: when the view was asked for, by the monotonic clock."""
 
     def __enter__(self) -> Self:
         return self
@@ -288,10 +296,14 @@ class BlockingClient:
             for name in names or ():
                 for partition in view.topic(name).partitions:
                     view.partition(name, partition)
-            self.view = view
+            self._see(view)
             return view
 
         return self.retrying(attempt)
+
+    def _see(self, view: ClusterView) -> None:
+        self.view = view
+        self._viewed_at = self.clock.monotonic()
 
     def look_up(self, topics: Iterable[str], *, create: bool = False) -> ClusterView:
         """Ask for these topics once, keep the view and return it; a topic's errors stand in it.
@@ -299,8 +311,34 @@ class BlockingClient:
         ``create``: the broker may create them, if it is set to. Raises ConnectionFailed.
         """
         request = metadata_request(topics, create=create)
-        self.view = read_metadata(self.any().call(request, MetadataResponse))
+        self._see(read_metadata(self.any().call(request, MetadataResponse)))
         return self.view
+
+    def knows(
+        self,
+        partitions: Iterable[TopicPartition],
+        topic_ids: Mapping[str, TopicId],
+        within_seconds: float,
+    ) -> bool:
+        """Tell whether Fetches for these partitions need no look-up before them.
+
+        They need none where the view is so new and has the topics with these ids, and where an open
+        connection to each leader fetches by id: what has changed since is an error in an answer
+        then, never another topic's records.
+        """
+        if self.clock.monotonic() - self._viewed_at > within_seconds:
+            return False
+        for name, partition in partitions:
+            topic = self.view.topics.get(name)
+            if topic is None or topic.error or not topic.has_id:
+                return False
+            if topic.topic_id != topic_ids.get(name) or partition not in topic.partitions:
+                return False
+            address = self.view.brokers.get(topic.partitions[partition].leader)
+            connection = None if address is None else self._connections.get(address)
+            if connection is None or not connection.fetches_by_id:
+                return False
+        return True
 
     def existing(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Return those of ``partitions`` that the cluster has, asked for by their topics' names.

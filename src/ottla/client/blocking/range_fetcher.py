@@ -28,6 +28,10 @@ from ottla.records.batch_walk import next_offset
 ESTIMATE_SLACK_BYTES = 64 << 10
 """Asked for beyond the estimate of what a range still holds."""
 
+VIEW_SECONDS_MAX = 30.0
+"""How old the client's view may be when reading begins: a topic of 2,000 partitions is described in
+20 ms of the broker's time, and each of its 2,000 tasks asked for that."""
+
 
 class Fetched(NamedTuple):
     """What one partition gave for the request at ``offset``: records, or an error.
@@ -112,7 +116,7 @@ class RangeFetcher:
             before = dict(self._positions)
             failure: KafkaError | ConnectionFailed | None = None
             try:
-                client.look_up({topic for topic, _ in self._positions})
+                self._look()
             except (KafkaError, ConnectionFailed) as error:
                 failure = error
             else:
@@ -138,6 +142,11 @@ class RangeFetcher:
             yield from gone
             if any(self._positions.get(each.partition) == each.offset for each in gone):
                 raise failure
+
+    def _look(self) -> None:
+        """See to it that the client's view has what is to be read, as new as it must be."""
+        if not self._client.knows(self._positions, self._topic_ids, VIEW_SECONDS_MAX):
+            self._client.look_up({topic for topic, _ in self._positions})
 
     def _other_topics(self) -> Iterator[Fetched]:
         """Yield an error for each partition whose topic is not the one that was meant."""

@@ -3,8 +3,8 @@
 A task takes the client that the one before it left, with its connections open, versions agreed on
 and, with SASL or TLS, its handshakes done, and the decoder, whose buffers are there already (making
 them anew costs more than reading 50,000 records); a stream of small batches would spend much of
-its time on these. A task that fails leaves nothing behind. The next user of a client
-asks anew what the cluster looks like.
+its time on these. A task that fails leaves nothing behind. What the cluster looks like is kept for
+a while, too, where brokers fetch by the ids of topics (``BlockingClient.knows``).
 """
 
 import os
