@@ -4,6 +4,7 @@ Declares the commands, and turns what goes wrong into words. Spark comes in with
 needs it: ``init`` needs none.
 """
 
+import shlex
 import sys
 from argparse import Namespace
 from contextlib import ExitStack
@@ -121,7 +122,7 @@ def init(options: Namespace) -> None:
         directory = Path(options.directory)
         for path in make(directory, options.template, options.bootstrap or DEFAULT_BOOTSTRAP):
             print(path)
-        note(f"next: cd {directory}; ottla pipeline explain; see README.md")
+        note(f"next: cd {shlex.quote(str(directory))}; ottla pipeline explain; see README.md")
 
     _guard(command)
 

@@ -44,6 +44,12 @@ def test_a_project_is_made_and_not_overwritten(ottla, tmp_path):
     assert (code, err.splitlines()[0]) == (2, "error: shop is not empty")
 
 
+def test_the_next_command_can_be_pasted_whatever_the_directory_is_called(ottla):
+    code, _, err = ottla("init", "Ann's shop; rm x")
+    assert code == 0
+    assert """next: cd 'Ann'"'"'s shop; rm x'; ottla pipeline explain""" in err
+
+
 def test_templates_are_listed(ottla):
     code, out, _ = ottla("init", "--list")
     assert code == 0
