@@ -1,5 +1,10 @@
 """What TLS costs a broker: CPU, memory, handshakes. ``python bench/tls.py [--kafka] [--rounds N]``.
 
+With ``--unsynced`` Ottla leaves syncs to the kernel, as Kafka does: else there is one after the
+other while requests come, and a request that takes longer has a larger part in them. With ``--cpu
+N`` all processes share one processor: waking another one costs a virtual machine more than a small
+request, and now happens, now not.
+
 Ottla, and with ``--kafka`` Apache Kafka beside it, serve the same requests over PLAINTEXT and SSL
 (TLS 1.3, a P-256 certificate made by the openssl command). The rounds of all are interleaved, and
 each figure is the median of its rounds: CPU of the broker's whole process, in microseconds a
@@ -9,6 +14,7 @@ other by two threads.
 """
 
 import argparse
+import os
 import ssl
 import statistics
 import subprocess
@@ -158,7 +164,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kafka", action="store_true")
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--unsynced", action="store_true")
+    parser.add_argument("--cpu", type=int)
     arguments = parser.parse_args()
+    if arguments.cpu is not None:
+        os.sched_setaffinity(0, {arguments.cpu})
     with ExitStack() as stack, tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         certificate = make_certificate(directory)
@@ -166,7 +176,10 @@ def main() -> None:
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": certificate,
         }
-        peers: list[Peer] = [OttlaPeer(directory / "ottla", options, protocols=("SSL",))]
+        ours = dict(options)
+        if arguments.unsynced:
+            ours["log.flush.interval.messages"] = 2**63 - 1
+        peers: list[Peer] = [OttlaPeer(directory / "ottla", ours, protocols=("SSL",))]
         if arguments.kafka:
             from tools.kafka_peer import KafkaPeer
 
