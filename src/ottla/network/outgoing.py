@@ -24,8 +24,9 @@ PIECE_BYTES = 64 * 1024
 """How much is written through the transport when the socket is full."""
 TURN_BYTES = 2 * 1024 * 1024
 """After sending so much of files a connection lets the others go first: about 2 ms."""
-READ_BYTES_MAX = 128 * 1024
-"""How much of a Region is in memory at a time when the kernel cannot send it."""
+READ_BYTES_MAX = 64 * 1024
+"""How much of a Region is in memory at a time when the kernel cannot send it, and with what comes
+before it in the same write: what is encrypted next is still in the processor's cache."""
 
 COUNTED_WHOLE_BYTES = 1024 * 1024
 """A larger answer is counted as soon as it is put: all of it is in memory until all has left."""
@@ -55,6 +56,7 @@ class Outgoing:
         self._sender = sender
         self._memory = memory
         self._buffer_bytes = buffer_bytes
+        self._join_bytes = READ_BYTES_MAX if sender is None else buffer_bytes
         self._chunks: deque[Chunk] = deque()
         self._wants_drained = False
         self.size_bytes = 0
@@ -167,14 +169,14 @@ class Outgoing:
         pieces = [self._read(first) if isinstance(first, Region) else first]
         joined_bytes = len(pieces[0])
         chunks = self._chunks
-        while chunks and joined_bytes < self._buffer_bytes:
+        while chunks and joined_bytes < self._join_bytes:
             chunk = chunks[0]
             if isinstance(chunk, Region):
                 if self._goes_by_kernel(chunk):
                     self._notice(drained=True)  # Tells when the bytes before it have left.
                     break
                 chunks.popleft()
-                pieces.append(self._read(chunk))
+                pieces.append(self._read(chunk, self._join_bytes - joined_bytes))
             else:
                 pieces.append(cast("bytes", chunks.popleft()))
             joined_bytes += len(pieces[-1])
@@ -184,9 +186,9 @@ class Outgoing:
         self.size_bytes -= len(data)
         self._transport.write(data)
 
-    def _read(self, region: Region, count: int = READ_BYTES_MAX) -> bytes:
-        """Return at most the first ``count`` bytes of ``region``; the rest goes back in front."""
-        count = min(region.length_bytes, count)
+    def _read(self, region: Region, most: int = READ_BYTES_MAX) -> bytes:
+        """Return at most the first ``most`` bytes of ``region``; the rest goes back in front."""
+        count = min(region.length_bytes, most, READ_BYTES_MAX)
         try:
             data = region.file.read_at(region.position, count)
         except OSError as error:

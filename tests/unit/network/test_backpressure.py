@@ -176,6 +176,21 @@ async def test_regions_and_bytes_leave_in_order(serve, frame, until, size):
     assert client.numbers == [7, 8]
 
 
+async def test_what_the_kernel_cannot_send_is_read_when_it_is_written(serve, frame, until):
+    """A megabyte was read and joined, and its first byte encrypted when it had left the cache."""
+    served = await serve()
+    size = 10 * READ_BYTES_MAX
+    file = region_of(bytes(size))
+    served.script.replies[1] = [struct.pack(">ii", size + 4, 1), Region(file, 0, size)]
+    client = await served.connect()
+    (connection,) = served.listener._connections
+    written, write = [], connection._transport.write
+    connection._transport.write = lambda data: (written.append(len(data)), write(data))
+    client.send(frame(1))
+    await until(lambda: len(client.received) == size + 8)
+    assert written == [READ_BYTES_MAX] * 10 + [8]
+
+
 async def test_a_request_behind_a_region_is_served_without_more_bytes(serve, frame, settle):
     """Pipelined fetches: the second must not wait until the peer happens to send something."""
     served = await serve()
