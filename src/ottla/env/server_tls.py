@@ -133,11 +133,12 @@ class Engine(Protocol):
     def read_into(self, buffer: memoryview) -> int:
         """Return how many bytes of the client were put into ``buffer``, one record's at most.
 
-        0: more must be fed first, or the client's stream ``has_ended``. Raises TlsBroken.
+        0: more must be fed first, or the client's stream ``has_ended``; costs more than bytes do.
+        Raises TlsBroken.
         """
 
-    def write(self, data: memoryview) -> None:
-        """Encrypt bytes for the client; all of them. Raises TlsBroken."""
+    def seal(self, data: bytes | bytearray | memoryview) -> bytes:
+        """Encrypt all of ``data``; return what must go to the wire. Raises TlsBroken."""
 
     def end(self) -> None:
         """Say that nothing more will be written (close_notify)."""
@@ -251,17 +252,18 @@ def _as_path(text: str | None) -> Iterator[str | None]:
 class _SslEngine:
     """An Engine on ``ssl.SSLObject``."""
 
-    __slots__ = ("_incoming", "_object", "_outgoing", "_ssl", "feed", "has_ended", "take")
+    __slots__ = ("_object", "_read", "_ssl", "_write", "feed", "has_ended", "take")
 
     def __init__(self, context: "ssl.SSLContext") -> None:
         import ssl  # noqa: PLC0415 - see above
 
         self._ssl = ssl
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(incoming, outgoing, server_side=True)
         self.has_ended = False
-        self.feed = self._incoming.write  # Without a hop.
-        self.take = self._outgoing.read
+        self.feed, self.take = incoming.write, outgoing.read  # Without a hop.
+        self._read = cast("Callable[[int, memoryview], int]", self._object.read)
+        self._write = self._object.write
 
     def shake(self) -> bool:
         try:
@@ -273,25 +275,24 @@ class _SslEngine:
         return True
 
     def read_into(self, buffer: memoryview) -> int:
-        engine = self._object
-        if not self._incoming.pending and not engine.pending():
-            return 0  # Cheaper than the exception.
         try:
-            count = cast("int", engine.read(len(buffer), buffer))
+            count = self._read(len(buffer), buffer)
         except self._ssl.SSLWantReadError:
             return 0
         except self._ssl.SSLZeroReturnError:
             count = 0
         except (self._ssl.SSLError, OSError) as error:
             raise TlsBroken(_words(error)) from None
-        self.has_ended = not count
+        if not count:
+            self.has_ended = True
         return count
 
-    def write(self, data: memoryview) -> None:
+    def seal(self, data: bytes | bytearray | memoryview) -> bytes:
         try:
-            self._object.write(data)
+            self._write(data)
         except (self._ssl.SSLError, OSError) as error:
             raise TlsBroken(_words(error)) from None
+        return self.take()
 
     def end(self) -> None:
         try:

@@ -16,7 +16,7 @@ from ottla.env.server_tls import Engine, OpenEngine, TlsBroken
 
 STEPS_MAX = 8
 """How many steps are with the executor at a time; all others wait, by address."""
-WIRE_READ_BYTES = 64 * 1024
+WIRE_READ_BYTES = 256 * 1024
 """How many bytes of the wire are received at a time. Decrypting them takes less than 1 ms."""
 
 

@@ -14,6 +14,8 @@ from ottla.env.server_tls import Engine, TlsBroken
 
 PIECE_BYTES = 16 * 1024
 """What is encrypted at a time: a record's contents. More would stay allocated."""
+BURST_BYTES = 64 * 1024
+"""How much is encrypted before the socket gets it, in one call."""
 WIRE_BYTES = 256 * 1024
 """While the socket has not taken this much, nothing more is encrypted."""
 TURN_BYTES = 256 * 1024
@@ -48,8 +50,10 @@ class Sealing:
         self._loop = asyncio.get_running_loop()
         self._engine: Engine | None = None
         self._waiting: deque[memoryview] = deque()
+        """Invariant: while it is not empty the socket is full, or a turn is asked for."""
         self._waiting_bytes = 0  # Invariant: the sum of the lengths of ``_waiting``.
         self._is_wire_full = False
+        self._is_shut = False
         self._is_told_full = False
         self._is_due = False  # ``_go_on_due`` was asked for.
 
@@ -69,10 +73,24 @@ class Sealing:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt and send; what the socket does not take now waits. It must not change."""
-        if self._engine is not None and data:
+        engine = self._engine
+        if engine is None or self._is_shut or not data:
+            return
+        has_to_wait = self._waiting or self._is_wire_full
+        if has_to_wait or len(data) > PIECE_BYTES:
             self._waiting.append(memoryview(data))
             self._waiting_bytes += len(data)
-            self._go_on()
+            if not has_to_wait:
+                self._go_on()
+            return
+        try:
+            self._wire.write(engine.seal(data))
+        except TlsBroken as broken:
+            self._told.broken(broken)
+
+    def shut(self) -> None:
+        """Take nothing more; what waits is still sent."""
+        self._is_shut = True
 
     def wire_is_full(self) -> None:
         """Note that the socket takes no more."""
@@ -95,10 +113,10 @@ class Sealing:
         engine, waiting = self._engine, self._waiting
         if engine is None:
             return
-        left = 0 if self._is_wire_full else TURN_BYTES
+        left = TURN_BYTES
         try:
-            while waiting and left > 0 and self._wire.get_write_buffer_size() <= WIRE_BYTES:
-                left -= self._send_piece(engine, waiting)
+            while waiting and left > 0 and not self._is_wire_full:
+                left -= self._send_burst(engine, waiting)
         except TlsBroken as broken:
             self._told.broken(broken)
             return
@@ -118,16 +136,24 @@ class Sealing:
         self._is_due = False
         self._go_on()
 
-    def _send_piece(self, engine: Engine, waiting: deque[memoryview]) -> int:
-        piece = waiting[0]
-        if len(piece) > PIECE_BYTES:
-            waiting[0], piece = piece[PIECE_BYTES:], piece[:PIECE_BYTES]
-        else:
-            waiting.popleft()
-        self._waiting_bytes -= len(piece)
-        engine.write(piece)
-        self._wire.write(engine.take())
-        return len(piece)
+    def _send_burst(self, engine: Engine, waiting: deque[memoryview]) -> int:
+        """Encrypt some records and write them; return how many bytes they hold."""
+        sealed: list[bytes] = []
+        left = BURST_BYTES
+        while waiting and left > 0:
+            data = waiting[0]
+            if len(data) > left:
+                waiting[0], data = data[left:], data[:left]
+            else:
+                waiting.popleft()
+            left -= len(data)
+            sealed += [
+                engine.seal(data[at : at + PIECE_BYTES]) for at in range(0, len(data), PIECE_BYTES)
+            ]
+        sent = BURST_BYTES - left
+        self._waiting_bytes -= sent
+        self._wire.writelines(sealed)
+        return sent
 
     def _tell_room(self) -> None:
         is_full = self._is_wire_full or self._waiting_bytes > 0

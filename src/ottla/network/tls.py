@@ -17,18 +17,21 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from ottla.env.server_tls import Engine, OpenEngine, TlsBroken
-from ottla.network.handshakes import Handshakes, Stepped, take_step
-from ottla.network.sealing import PIECE_BYTES, WIRE_BYTES, Sealing, Told
+from ottla.network.handshakes import WIRE_READ_BYTES, Handshakes, Stepped, take_step
+from ottla.network.sealing import WIRE_BYTES, Sealing, Told
+from ottla.network.unsealing import HEADER_BYTES, RECORD_BYTES_MAX, Unsealing
 
+READ_BYTES_MIN = 16 * 1024
+"""How much of the wire is received at least, if the connection has room for less: a record. So much
+may be kept when it pauses."""
 HANDSHAKE_BYTES_MAX = 128 * 1024
 """A client that sends more before the handshake is complete is refused."""
 WASTE_BYTES_MAX = 512 * 1024
 """The most bytes of records that carry (nearly) nothing, such as key updates."""
 WASTE_RATIO = 16
 """Each byte for the connection makes up for so many bytes of the wire."""
-_RECORD_HEADER_BYTES = 5
-_RECORD_BYTES_MAX = 16 * 1024 + 2048
 _HANDSHAKE_RECORD = 0x16
+_NOTHING = memoryview(b"")
 
 
 class _Reader(Protocol):
@@ -49,6 +52,7 @@ class TlsTransport(asyncio.Transport):
     def __init__(self, layer: "TlsLayer") -> None:
         super().__init__()
         self._layer = layer
+        self.write = layer.sealing.write  # type: ignore[method-assign] # Without a hop.
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - asyncio's
         """Return what the wire knows; ``certificate`` is the client's, as DER, or None."""
@@ -57,11 +61,6 @@ class TlsTransport(asyncio.Transport):
         if name == "sslcontext":
             return True  # So nobody sends files past the encryption.
         return self._layer.wire.get_extra_info(name, default)
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Have ``data`` encrypted and sent. It must not change afterwards."""
-        if not self._layer.is_closing:
-            self._layer.sealing.write(data)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         """Write all of ``list_of_data`` in order."""
@@ -111,6 +110,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         """``open_engine`` is called when the client's first record has come."""
         self._connection = cast(_Reader, connection)
         self._handshakes = handshakes
+        self._scratch = handshakes.scratch
         self._open_engine = open_engine
         self.host = ""
         """Use: the client's address; "" before the connection is made."""
@@ -120,9 +120,11 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._loop: asyncio.AbstractEventLoop
         self._engine: Engine | None = None
         self._kept = b""
-        """Use: bytes of the wire that are not fed yet. Invariant: the wire is paused while there
-        are any after the handshake."""
-        self._is_open = False  # The handshake is complete.
+        """Use: bytes of the wire for the next step of the handshake."""
+        self._unsealing: Unsealing | None = None
+        """Use: takes what the wire brings. None: the handshake is not complete."""
+        self._room = _NOTHING
+        """Use: where the connection wants what is being received from the wire."""
         self._is_in_step = False  # Another thread has the engine.
         self._is_paused = False  # By the connection.
         self._is_wire_paused = False
@@ -147,25 +149,40 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._connection.connection_made(TlsTransport(self))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where to receive."""
-        return self._handshakes.scratch
+        """Return where to receive: what the connection has room for, so that little is kept."""
+        if self._unsealing is None or self._is_paused:
+            return self._scratch[:READ_BYTES_MIN]
+        self._room = room = self._connection.get_buffer(sizehint)
+        size = len(room)
+        if size >= WIRE_READ_BYTES:
+            return self._scratch
+        return self._scratch[: max(size, READ_BYTES_MIN)]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take bytes of the wire."""
-        received = self._handshakes.scratch[:nbytes]
+        received = self._scratch[:nbytes]
+        unsealing = self._unsealing
         if self.is_closing or self._has_ended:
             return
-        if not self._is_open:
+        if unsealing is None:
             self._take_for_handshake(received)
             return
-        self._waste_bytes += nbytes
-        self._decrypt(received)
-        if self._waste_bytes > WASTE_BYTES_MAX:
-            self.refuse("it sends records without contents")
+        if self._is_paused:
+            unsealing.take(received)
+            unsealing.keep()
+            return
+        connection = self._connection
+        filled = unsealing.fill(self._room, received)
+        if filled:
+            connection.buffer_updated(filled)
+        if not unsealing.is_settled:
+            filled += self._settle(unsealing)
+        if self._waste_bytes or filled * WASTE_RATIO < nbytes:
+            self._note_waste(nbytes, filled)
 
     def eof_received(self) -> bool:
         """Tell the connection; True keeps the wire open, which ``close`` then closes."""
-        if not self._is_open:
+        if self._unsealing is None:
             return False
         self._end_of_stream()
         return True
@@ -176,6 +193,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._handshakes.end(self)
         self.sealing.end()
         self._kept = b""
+        self._unsealing = None
         self._connection.connection_lost(exc)
         if not self._is_in_step:
             self._engine = None
@@ -227,9 +245,12 @@ class TlsLayer(asyncio.BufferedProtocol):
             self.refuse(result.why)
         elif result.is_complete:
             self._handshakes.end(self)
-            self._is_open = True
             self.sealing.open(result.engine)
-            self._go_on()
+            self._unsealing = Unsealing(result.engine)
+            self._unsealing.take(memoryview(self._kept))
+            self._kept = b""
+            self._settle(self._unsealing)
+            self._pace_wire()
         else:
             self._pace_wire()
 
@@ -245,39 +266,38 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     # From the wire.
 
-    def _decrypt(self, received: memoryview) -> None:
-        """Give the connection what is in ``received``; what it does not take now is kept."""
-        source = memoryview(b"".join((self._kept, received))) if self._kept else received
-        self._kept = b""
-        try:
-            fed = self._deliver(source)
-        except TlsBroken as broken:
-            self._refuse_broken(broken)
-            return
-        if fed < len(source) and not self.is_closing and not self._has_ended:
-            self._kept = bytes(source[fed:])
-        if answer := self._engine.take() if self._engine is not None else b"":
-            self.wire.write(answer)  # An alert, or what a new key is answered with.
-        self._pace_wire()
+    def _settle(self, unsealing: Unsealing) -> int:
+        """Give the connection the rest, until it pauses, and do what the records ask for.
 
-    def _deliver(self, source: memoryview) -> int:
-        """Decrypt into the connection's buffer until it pauses; return how much was fed."""
-        engine, connection = self._engine, self._connection
-        assert engine is not None, "the handshake is complete"
-        fed = 0
-        while not self._is_paused and not self.is_closing:
+        Returns how many bytes that was. What the connection does not take now is kept.
+        """
+        connection = self._connection
+        delivered = 0
+        while not (self._is_paused or self.is_closing):
             buffer = connection.get_buffer(-1)
-            filled, fed, how = _fill(engine, buffer, source, fed)
+            filled = unsealing.fill(buffer)
             if filled:
-                self._waste_bytes = max(self._waste_bytes - WASTE_RATIO * filled, 0)
+                delivered += filled
                 connection.buffer_updated(filled)
-            if how is not None:
-                raise how
-            if engine.has_ended:
-                self._end_of_stream()
             if filled < len(buffer):
                 break
-        return fed
+        unsealing.keep()
+        engine = self._engine
+        if unsealing.broken is not None:
+            self._refuse_broken(unsealing.broken)
+        elif engine is not None:
+            if engine.has_ended:
+                self._end_of_stream()
+                self._pace_wire()
+            if answer := engine.take():
+                self.wire.write(answer)  # An alert, or what a new key is answered with.
+        return delivered
+
+    def _note_waste(self, nbytes: int, delivered: int) -> None:
+        """Count bytes of the wire that carry nothing, and refuse who sends many."""
+        self._waste_bytes = max(self._waste_bytes + nbytes - WASTE_RATIO * delivered, 0)
+        if self._waste_bytes > WASTE_BYTES_MAX:
+            self.refuse("it sends records without contents")
 
     def _end_of_stream(self) -> None:
         """Tell the connection once that the client sends nothing more."""
@@ -300,7 +320,7 @@ class TlsLayer(asyncio.BufferedProtocol):
     def resume_reading(self) -> None:
         """Deliver what was kept in a later turn, then read on."""
         self._is_paused = False
-        if not self._is_open:
+        if self._unsealing is None:
             if not (self._is_in_step or self.is_closing) and _whole_records(self._kept):
                 self._want_step()
             else:
@@ -316,22 +336,19 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     def _go_on_due(self) -> None:
         self._is_due = False
-        self._go_on()
-
-    def _go_on(self) -> None:
-        if not self._is_paused and not self.is_closing and not self._has_ended:
-            self._decrypt(memoryview(b""))
+        unsealing = self._unsealing
+        if unsealing is None or self.is_closing or self._has_ended:
+            return
+        if not self._is_paused:
+            unsealing.take(_NOTHING)
+            self._settle(unsealing)
+        self._pace_wire()
 
     def _pace_wire(self) -> None:
         """Read from the wire while somebody takes it."""
         if self.wire.is_closing():
             return
-        must_pause = (
-            self._is_in_step
-            or self._has_ended
-            or self._is_paused
-            or (self._is_open and bool(self._kept))
-        )
+        must_pause = self._is_in_step or self._has_ended or self._is_paused or self._is_due
         if must_pause != self._is_wire_paused:
             self._is_wire_paused = must_pause
             if must_pause:
@@ -346,8 +363,9 @@ class TlsLayer(asyncio.BufferedProtocol):
         if self.is_closing:
             return
         self.is_closing = True
+        self.sealing.shut()
         self._handshakes.end(self)
-        if not self._is_open:
+        if self._unsealing is None:
             self.wire.close()
         elif not self.sealing.is_waiting:
             self._say_goodbye()
@@ -368,45 +386,26 @@ class TlsLayer(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Cut the connection off."""
         self.is_closing = True
+        self.sealing.shut()
         self._handshakes.end(self)
         self.wire.abort()
 
     @property
     def certificate(self) -> bytes | None:
         """The client's certificate as DER; None: it has shown none."""
-        return self._engine.certificate if self._is_open and self._engine is not None else None
-
-
-def _fill(
-    engine: Engine, buffer: memoryview, source: memoryview, fed: int
-) -> tuple[int, int, TlsBroken | None]:
-    """Fill ``buffer``, feeding from ``source`` where ``fed`` says.
-
-    Returns how much was filled, how much is fed now, and what is wrong with the bytes behind that.
-    """
-    filled, room = 0, len(buffer)
-    while filled < room:
-        try:
-            count = engine.read_into(buffer[filled:])
-        except TlsBroken as broken:
-            return filled, fed, broken
-        if count:
-            filled += count
-        elif engine.has_ended or fed == len(source):
-            break
-        else:
-            fed += engine.feed(source[fed : fed + PIECE_BYTES])
-    return filled, fed, None
+        if self._unsealing is None or self._engine is None:
+            return None
+        return self._engine.certificate
 
 
 def _whole_records(data: bytes) -> int | None:
     """Return how many bytes at the start of ``data`` are whole records; None: one is too large."""
     position = 0
-    while position + _RECORD_HEADER_BYTES <= len(data):
-        length = int.from_bytes(data[position + 3 : position + 5], "big")
-        if length > _RECORD_BYTES_MAX:
+    while position + HEADER_BYTES <= len(data):
+        length = HEADER_BYTES + int.from_bytes(data[position + 3 : position + 5], "big")
+        if length > RECORD_BYTES_MAX:
             return None
-        if position + _RECORD_HEADER_BYTES + length > len(data):
+        if position + length > len(data):
             break
-        position += _RECORD_HEADER_BYTES + length
+        position += length
     return position

@@ -18,11 +18,11 @@ from ottla.env.rng import SeededRng
 from ottla.env.server_tls import ServerTls, ServerTlsFiles
 from ottla.network.connection import SHARE_BYTES
 from ottla.network.frame import ReceiveBudget
-from ottla.network.handshakes import STEPS_MAX, Handshakes
+from ottla.network.handshakes import STEPS_MAX, WIRE_READ_BYTES, Handshakes
 from ottla.network.limits import Limits
 from ottla.network.listener import Listener
 from ottla.network.sealing import WIRE_BYTES
-from ottla.network.tls import HANDSHAKE_BYTES_MAX, TlsLayer
+from ottla.network.tls import HANDSHAKE_BYTES_MAX, READ_BYTES_MIN, TlsLayer
 from ottla.records.region import Region
 from tests.certificates import certificates
 from tests.tls_client import TlsClient, trusting
@@ -162,13 +162,37 @@ async def test_a_connection_that_pauses_keeps_little_and_resumes_where_it_was(se
     await settle(200)
     assert served.script.seen == [0]
     (layer,) = served.layers
-    assert len(layer._kept) <= 64 * 1024
+    assert layer._unsealing.kept_bytes <= READ_BYTES_MIN
     assert client.transport.get_write_buffer_size() > 1_000_000, "the rest is not read"
     for number in range(50):
         await served.work(lambda number=number: number in served.script.pending)
         served.script.finish(number)
     await served.work(lambda: len(client.received) == 50 * 8)
     assert wires.parse(client.received) == list(range(50))
+
+
+async def test_no_more_is_received_than_the_connection_has_room_for(serve, wires, settle):
+    """What it does not take is kept here, and counts nowhere: it must be little."""
+    served = await serve(in_flight_max=1)
+    served.script.held = set(range(300))
+    client = await served.connect()
+    (layer,) = served.layers
+    assert len(layer.get_buffer(-1)) == WIRE_READ_BYTES
+    let_go = served.budget.hold(served.budget.limit_bytes // 2 + 1)
+    assert len(layer.get_buffer(-1)) == READ_BYTES_MIN
+    for number in range(300):
+        client.engine.write(wires.frame(number, wires.PRODUCE, size=40))
+    client.flush()
+    await settle(200)
+    assert served.script.seen == [0]
+    assert 0 < layer._unsealing.kept_bytes <= READ_BYTES_MIN
+    assert not layer.wire.is_reading()
+    let_go()
+    for number in range(300):
+        await served.work(lambda number=number: number in served.script.pending)
+        served.script.finish(number)
+    await served.work(lambda: len(client.received) == 300 * 8)
+    assert wires.parse(client.received) == list(range(300))
 
 
 async def test_a_client_that_sends_without_end_lets_others_go_first(serve, wires):
