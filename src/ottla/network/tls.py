@@ -123,8 +123,6 @@ class TlsLayer(asyncio.BufferedProtocol):
         """Use: bytes of the wire for the next step of the handshake."""
         self._unsealing: Unsealing | None = None
         """Use: takes what the wire brings. None: the handshake is not complete."""
-        self._room = _NOTHING
-        """Use: where the connection wants what is being received from the wire."""
         self._is_in_step = False  # Another thread has the engine.
         self._is_paused = False  # By the connection.
         self._is_wire_paused = False
@@ -152,8 +150,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         """Return where to receive: what the connection has room for, so that little is kept."""
         if self._unsealing is None or self._is_paused:
             return self._scratch[:READ_BYTES_MIN]
-        self._room = room = self._connection.get_buffer(sizehint)
-        size = len(room)
+        size = len(self._connection.get_buffer(sizehint))
         if size >= WIRE_READ_BYTES:
             return self._scratch
         return self._scratch[: max(size, READ_BYTES_MIN)]
@@ -172,7 +169,8 @@ class TlsLayer(asyncio.BufferedProtocol):
             unsealing.keep()
             return
         connection = self._connection
-        filled = unsealing.fill(self._room, received)
+        # Asked again: a view that is held here would outlive a buffer that the connection gives up.
+        filled = unsealing.fill(connection.get_buffer(-1), received)
         if filled:
             connection.buffer_updated(filled)
         if not unsealing.is_settled:

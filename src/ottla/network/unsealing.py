@@ -76,9 +76,14 @@ class Unsealing:
         except TlsBroken as broken:
             self.broken = broken
             is_settled = False
-        self._at, self._missing_bytes = at, missing
+        self._missing_bytes = missing
+        if at == end:
+            self._source, self._at = _NOTHING, 0
+        else:
+            self._at = at
+            is_settled = False
         self._has_more = filled == room
-        self.is_settled = is_settled and at == end and filled < room
+        self.is_settled = is_settled and filled < room
         return filled
 
     def take(self, received: memoryview) -> None:

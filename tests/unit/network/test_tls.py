@@ -1,6 +1,7 @@
 """TLS between the socket and the connection: the same promises, on the memory net and on TCP."""
 
 import asyncio
+import gc
 import random
 import ssl
 import struct
@@ -193,6 +194,27 @@ async def test_no_more_is_received_than_the_connection_has_room_for(serve, wires
         served.script.finish(number)
     await served.work(lambda: len(client.received) == 300 * 8)
     assert wires.parse(client.received) == list(range(300))
+
+
+async def test_a_connection_at_rest_holds_none_of_its_buffers(serve, wires):
+    """A view of the last one would keep it in memory, which nobody counts any more."""
+    served = await serve()
+    client = await served.connect()
+    (layer,) = served.layers
+    for at in range(1, 6):  # A record's header in two pieces makes it keep and join.
+        client.engine.write(wires.frame(at, size=700_000))
+        wire = client.outgoing.read()
+        client.transport.write(wire[: at - len(wire)])
+        await served.work(lambda: layer._unsealing._missing_bytes or layer._unsealing.kept_bytes)
+        client.transport.write(wire[at - len(wire) :])
+        await served.work(lambda at=at: len(client.received) == at * 8)
+        assert len(layer._unsealing._source) == 0
+    (connection,) = served.listener._connections
+    buffer = connection._reader._buffer.obj
+    assert len(buffer) > 700_000
+    connection._reader.release()
+    gc.collect()
+    assert gc.get_referrers(buffer) == []
 
 
 async def test_a_client_that_sends_without_end_lets_others_go_first(serve, wires):
