@@ -49,13 +49,11 @@ class Unsealing:
         """
         if received is not None:
             self.take(received)
-        engine, source, at, missing = self._engine, self._source, self._at, self._missing_bytes
-        filled, room, end = 0, len(buffer), len(source)
         is_settled = not self._has_more
+        filled = 0 if is_settled else self._drain(buffer)
+        engine, source, at, missing = self._engine, self._source, self._at, self._missing_bytes
+        room, end = len(buffer), len(source)
         try:
-            if not is_settled:
-                while filled < room and (count := engine.read_into(buffer[filled:])):
-                    filled += count
             while at < end and filled < room and not engine.has_ended:
                 if not missing:
                     if at + HEADER_BYTES > end:
@@ -84,6 +82,17 @@ class Unsealing:
             is_settled = False
         self._has_more = filled == room
         self.is_settled = is_settled and filled < room
+        return filled
+
+    def _drain(self, buffer: memoryview) -> int:
+        """Put into ``buffer`` what the engine has without being fed; return how much."""
+        filled, room = 0, len(buffer)
+        try:
+            while filled < room and (count := self._engine.read_into(buffer[filled:])):
+                filled += count
+        except TlsBroken as broken:
+            self.broken = broken
+            self._source, self._at = _NOTHING, 0
         return filled
 
     def take(self, received: memoryview) -> None:

@@ -110,10 +110,15 @@ def test_records_that_came_with_the_handshakes_end_are_given_out(pair):
     assert pair.out == b"onetwothree"
 
 
-def test_what_stands_before_a_broken_record_is_given_out(pair):
+@pytest.mark.parametrize("came_with_the_handshake", [False, True])
+def test_what_stands_before_a_broken_record_is_given_out(pair, came_with_the_handshake):
     whole, broken = pair.seal(b"whole"), bytearray(pair.seal(b"broken"))
     broken[-1] ^= 1
-    pair.receive(whole + broken + pair.seal(b"behind"))
+    if came_with_the_handshake:
+        pair.engine.feed(memoryview(whole + broken))
+        pair.receive(pair.seal(b"behind"))
+    else:
+        pair.receive(whole + broken + pair.seal(b"behind"))
     assert pair.out == b"whole"
     assert pair.unsealing.broken is not None
     assert not pair.unsealing.is_settled
