@@ -59,10 +59,11 @@ class ClassicMember(Member):
             else:
                 await self._join()
             return
+        asked_at = self.world.loop.now
         code = await self._beat(self.epoch)
         self.world.coverage.answered("Heartbeat", code)
         if code == 0:
-            await self.heard()
+            await self.heard(asked_at)  # A slow disk may have held the answer up.
             if self.random.random() < DELETE_CHANCE:
                 await self.try_to_delete()
             elif (former := self.former()) is not None and self.random.random() < 0.1:
@@ -158,6 +159,7 @@ class ClassicMember(Member):
     async def _sync(self, joined):
         counts = {topic.name: topic.partition_count for topic in self.history.living()}
         request = sync_request(self.group, joined, counts, self.instance_id)
+        asked_at = self.world.loop.now
         answer = await self.call(request, SyncGroupResponse)
         self.world.coverage.answered("SyncGroup", answer.error_code)
         if answer.error_code:
@@ -166,7 +168,7 @@ class ClassicMember(Member):
         self._must_join = False
         known = self.world.generations.get(self.group, (0, 0.0))
         self.world.generations[self.group] = max(known, (self.epoch, self.world.loop.now))
-        await self.heard()
+        await self.heard(asked_at)
         self.take(places_of(answer.assignment, self.history.living()))
 
     async def _leave(self):

@@ -132,10 +132,10 @@ class Member(Client):
     instance_id = None
     """The name by which it comes back; None: it has none."""
 
-    async def heard(self, asked_at=None):
-        """Take note that the group counted this member when it asked; None: just now."""
+    async def heard(self, asked_at):
+        """Take note that the group counted this member when it asked."""
         now = self.world.loop.now
-        self.last_heard = now if asked_at is None else asked_at
+        self.last_heard = asked_at
         since, last = self.world.lively.get(self.group, (now, now))
         self.world.lively[self.group] = (since if now - last < SESSION_SECONDS else now, now)
 
