@@ -8,7 +8,9 @@ from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.errors import KafkaError
 from ottla.ids import TopicId, TopicPartition
+from ottla.env.rng import SystemRng
 from ottla.log.directories.directory import DuplicatePartition, LogDirectoryUnusable
+from ottla.log.directories.duplicates import settle_duplicates
 from ottla.log.files.faults import SyncFailed, ends_directory, is_out_of_space
 from ottla.log.log import LogState
 
@@ -190,6 +192,34 @@ def test_a_partition_in_two_directories_is_offline_and_neither_copy_is_touched(
     manager.start()
     assert len(read_all(manager.get(TopicPartition("t", 0)))) == 3
     manager.stop()
+
+
+def test_of_two_copies_the_one_whose_directory_fails_amid_the_start_does_not_count(
+    manager, make, disk, read_all
+):
+    where = TopicPartition("t", 0)
+    manager.stop()
+    disk.make_directory(f"{B}/t-0")
+    disk.open(f"{B}/t-0/{0:020d}.log", create=True).write_at(0, b"torn")
+    failed_amid_it = 0
+    for nth in range(1, 20):
+        for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+            if disk.exists(f"{B}/{name}"):  # Then all in it is verified, and synced.
+                disk.remove(f"{B}/{name}")
+        manager = make()
+        disk.fail(DiskCall.SYNC, nth=nth)
+        manager.start()
+        disk.heal()
+        if online(manager) == [A] and where in manager.offline:
+            failed_amid_it += 1
+            assert where not in manager.logs
+            settle_duplicates(manager, set(), SystemRng())
+            assert where not in manager.offline
+            assert len(read_all(manager.get(where))) == 3
+            files = manager.checkpoints.begin("recovery-point-offset-checkpoint")
+            assert not any(where in offsets for offsets in files.values()), "it is no leftover"
+        manager.stop()
+    assert failed_amid_it
 
 
 def test_without_any_directory_there_is_no_start(manager, make, disk):

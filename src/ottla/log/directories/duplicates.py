@@ -58,11 +58,11 @@ def _settle(
     disk, name = manager.disk, partition_directory(where)
     kept: list[str] = []
     dead: list[str] = []
-    for log_dir in fault.log_dirs:
-        if not manager.directories[log_dir].is_online:
-            return
+    online = [log_dir for log_dir in fault.log_dirs if manager.directories[log_dir].is_online]
+    for log_dir in online:
         (dead if _is_dead(disk, f"{log_dir}/{name}", deleted) else kept).append(log_dir)
-    if not dead or len(kept) > 1:
+    is_certain = dead or len(online) < len(fault.log_dirs)
+    if not is_certain or len(kept) > 1:
         return
     for log_dir in dead:
         target = f"{log_dir}/{deleted_directory(where, rng.random_bytes(16))}"

@@ -39,6 +39,10 @@ class Offline(dict[TopicPartition, Fault]):
         """Keep what is known of a partition in ``log_dir`` for the day it is back."""
         self[where] = fault
         self._places[where] = log_dir
+        self.held_by_one_more(where, log_dir)
+
+    def held_by_one_more(self, where: TopicPartition, log_dir: str) -> None:
+        """Keep what ``log_dir`` says of a partition that others hold, too. It lies in none then."""
         self.unclean.add(log_dir)
         self._checkpoints.keep(log_dir, where)
 

@@ -172,7 +172,7 @@ class Opening:
             if where is None or not disk.is_directory(f"{log_dir}/{name}"):
                 continue
             if where in self._offline:
-                self._offline.set_apart(where, log_dir, self._offline[where])
+                self._offline.held_by_one_more(where, log_dir)
             else:
                 found.append(where)
         return self._open_found(log_dir, found, points, is_clean=is_clean)
