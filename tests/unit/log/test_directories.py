@@ -6,9 +6,9 @@ import pytest
 
 from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
+from ottla.env.rng import SystemRng
 from ottla.errors import KafkaError
 from ottla.ids import TopicId, TopicPartition
-from ottla.env.rng import SystemRng
 from ottla.log.directories.directory import DuplicatePartition, LogDirectoryUnusable
 from ottla.log.directories.duplicates import settle_duplicates
 from ottla.log.files.faults import SyncFailed, ends_directory, is_out_of_space
