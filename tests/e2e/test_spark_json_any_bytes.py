@@ -155,6 +155,7 @@ def judged(value, found):
     max_examples=EXAMPLES,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+@example(case=("decimal(38,38)", [b'{"a": null}', b'{"a": 106}']))
 @example(case=("array<double>", [b'{"a":["INF"]}', b'{"a":[1],"a":["x"]}']))
 @given(case=cases())
 def test_a_value_is_what_from_json_makes_of_it_whatever_is_beside_it(spark, case):

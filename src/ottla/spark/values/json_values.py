@@ -34,6 +34,12 @@ FEW = 8
 """At most so many values are read one by one when some of them are malformed."""
 PIECE = 2048
 """How many values are parsed at once where some of them are malformed."""
+LARGE_NUMBER = r"[0-9]{39}|[0-9][eE][+]?[0-9]{2}"
+"""What Arrow may get wrong where a decimal is wanted: it brings a number to the column's scale by a
+product that may wrap around, in 128 bits from two digits before the point on. In 256 bits, as asked
+for here, all that have no more digits than a decimal can have are safe."""
+WIDE_DIGITS = 76
+"""As many has a decimal of 256 bits."""
 BEYOND = (pa.ArrowException, ValueError, TypeError, OverflowError)
 """What Arrow raises for a Python value that is not of a type's range."""
 FAILURES_MAX = 100
@@ -52,6 +58,7 @@ class JsonValues:
         self._fields = StructType([each for each in schema if each.name != self._corrupt])
         self._rows = JsonRows(self._fields, options.time_zone)
         fast = _parsed_type(self._fields)
+        self._has_decimals = fast is not None and _has_decimals(self._fields)
         self._parse_options = fast and pj.ParseOptions(
             explicit_schema=pa.schema([("v", fast), ("i", pa.int8())]),
             unexpected_field_behavior="ignore",
@@ -120,6 +127,8 @@ class JsonValues:
     def _parse_all(self, values: pa.Array) -> pa.Array:
         """Parse all by Arrow's reader. Raises ArrowInvalid, or _Misparsed, for any bad one."""
         texts = values.cast(pa.string())  # Raises ArrowInvalid for what is no UTF-8.
+        if self._has_decimals and pc.any(pc.match_substring_regex(texts, LARGE_NUMBER)).as_py():
+            raise _Misparsed
         if texts.null_count:
             texts = texts.fill_null("null")
         lines = pc.binary_join_element_wise('{"v":', texts, ',"i":1}\n', "")
@@ -175,7 +184,7 @@ def _fits(row: object, kind: pa.DataType) -> bool:
 
 
 class _Misparsed(Exception):
-    """Arrow found another number of values than there were lines."""
+    """Arrow found another number of values than there were lines, or may have one wrong."""
 
 
 def _cuts(count: int, error: Exception) -> list[int]:
@@ -203,7 +212,10 @@ def _text(values: pa.Array, index: int) -> str:
 
 
 def _parsed_type(kind: DataType) -> pa.DataType | None:
-    """Return what Arrow's reader is asked for: times as strings. None: it cannot read these."""
+    """Return what Arrow's reader is asked for: times as strings, decimals of 256 bits.
+
+    None: it cannot read these.
+    """
     match kind:
         case StructType():
             children = [(each.name, _parsed_type(each.dataType)) for each in kind]
@@ -215,12 +227,27 @@ def _parsed_type(kind: DataType) -> pa.DataType | None:
             return None
         case TimestampType() | TimestampNTZType() | DateType():
             return pa.string()
+        case DecimalType():
+            return pa.decimal256(WIDE_DIGITS, kind.scale)
         case _:
             return arrow_type(kind)
 
 
+def _has_decimals(kind: DataType) -> bool:
+    match kind:
+        case StructType():
+            return any(_has_decimals(each.dataType) for each in kind)
+        case ArrayType():
+            return _has_decimals(kind.elementType)
+        case _:
+            return isinstance(kind, DecimalType)
+
+
 def _finished(array: pa.Array, kind: DataType, time_zone: str) -> pa.Array:
-    """Turn the strings that are times into times. Raises ArrowInvalid for what cannot be."""
+    """Turn the strings that are times into times, and wide decimals into those that are wanted.
+
+    Raises ArrowInvalid for what cannot be.
+    """
     match kind:
         case StructType():
             children = [
@@ -245,7 +272,6 @@ def _finished(array: pa.Array, kind: DataType, time_zone: str) -> pa.Array:
         case TimestampNTZType() | DateType():
             return array.cast(arrow_type(kind))
         case DecimalType():
-            array.validate(full=True)  # Arrow's reader lets a digit more through.
-            return array
+            return array.cast(arrow_type(kind))
         case _:
             return array

@@ -284,6 +284,11 @@ def test_doubles_are_spelled_as_java_does(number, text):
         ("timestamp", '"0001-01-01T00:00:00+14:00"', None, None),
         ("decimal(9,2)", "12345678.9", None, True),
         ("decimal(9,2)", "1234567.9", Decimal("1234567.90"), False),
+        # Arrow's reader would have these wrap around, within 128 bits and within 256.
+        ("decimal(38,38)", "106", None, True),
+        ("decimal(38,37)", "106", None, True),
+        ("decimal(10,2)", str((2**256 + -(2**256) % 100) // 100), None, True),
+        ("decimal(38,37)", "9.5", Decimal("9.5" + "0" * 36), False),
         ("decimal(38,4)", "1234567890123456789012345678901234.5", None, None),
         ("string", "[" * 900 + "]" * 900, None, True),
     ],
