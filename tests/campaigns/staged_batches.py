@@ -75,7 +75,7 @@ class Death:
 
     def at_its_step(self):
         """Have the client's own methods die where they come to the stage."""
-        from ottla.client.blocking.cluster import BlockingConnection
+        from ottla.client.blocking.connection import BlockingConnection
         from ottla.client.blocking.coordinators import BlockingCoordinators
         from ottla.protocol.messages.end_txn import EndTxnRequest
         from ottla.protocol.messages.produce import ProduceRequest

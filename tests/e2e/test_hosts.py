@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.client.blocking.cluster import BlockingConnection
+from ottla.client.blocking.connection import BlockingConnection
 from ottla.client.wire.settings import Address, ClientSettings
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.produce import (

@@ -229,10 +229,7 @@ def test_one_line_writes_several_topics_exactly_once(
                 number,
             )
 
-        if is_threaded:
-            in_thread(work)
-        else:
-            work()
+        in_thread(work) if is_threaded else work()
 
     function = killed_once(write)
     assert "killed after the write" in foreach(function, "a\nbad 1\n")
@@ -478,17 +475,8 @@ def test_over_connect_a_repeated_batch_is_left_out_or_refused(
     (tmp_path / "lines" / "0.txt").write_text("a\nb\n")
     command = [sys.executable, "-c", COPY_TWICE, target.bootstrap, topic, name, str(tmp_path), way]
     log = tmp_path / "log"
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=tmp_path,
-        ) as client,
-    ):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": tmp_path}
+    with log.open("w") as errors, subprocess.Popen(command, **pipes, stderr=errors) as client:
         told = []
         for line in client.stdout:
             if line.startswith("ended:"):

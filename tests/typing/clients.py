@@ -3,7 +3,8 @@
 from typing import assert_type
 
 from ottla.client.asyncio.connection import Connection
-from ottla.client.blocking.cluster import BlockingClient, BlockingConnection
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.blocking.connection import BlockingConnection
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 

@@ -156,7 +156,7 @@ def explain_os_error(error: OSError, config: Config) -> Failure:
 
 def _port_in_use(endpoint: Endpoint, where: str) -> Failure:
     """Say what answers on the port, if it is a broker."""
-    from ottla.client.blocking.cluster import BlockingConnection
+    from ottla.client.blocking.connection import BlockingConnection
     from ottla.client.wire.settings import Address, ClientSettings
 
     host = endpoint.host if endpoint.host not in ("", "0.0.0.0", "::") else "127.0.0.1"  # noqa: S104

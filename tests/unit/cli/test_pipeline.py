@@ -144,7 +144,7 @@ def test_progress_as_programs_read_it(capsys, form):
 
 
 def test_a_broker_of_our_own_comes_and_goes(tmp_path, capsys):
-    from ottla.client.blocking.cluster import BlockingConnection
+    from ottla.client.blocking.connection import BlockingConnection
     from ottla.client.wire.errors import ConnectionFailed
     from ottla.client.wire.settings import Address, ClientSettings
     from tools.kafka_peer import free_port

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from ottla.client.asyncio.connection import Connection
-from ottla.client.blocking.cluster import BlockingConnection
+from ottla.client.blocking.connection import BlockingConnection
 from ottla.client.wire.errors import ConnectionFailed, NoAnswer
 from ottla.client.wire.exchange import AHEAD_BYTES, BUFFER_BYTES, Exchange, FrameReader
 from ottla.client.wire.settings import Address

@@ -8,7 +8,8 @@ retries what may be retried, and raises KafkaError with the broker's words or Co
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from ottla.client.blocking.cluster import BlockingClient, BlockingConnection
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.blocking.connection import BlockingConnection
 from ottla.client.wire.coordination import (
     GROUP,
     KEPT_LAST,

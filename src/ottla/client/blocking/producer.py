@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Self
 
-from ottla.client.blocking.cluster import BlockingClient, BlockingConnection
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.blocking.connection import BlockingConnection
 from ottla.client.blocking.coordinators import BlockingCoordinators
 from ottla.client.wire.backoff import pause_ms
 from ottla.client.wire.errors import ConnectionFailed
