@@ -125,7 +125,7 @@ class ClassicMember(Member):
             await self._lost(answer.error_code)
             return
         self.give_up_all()
-        self._judge_generation(answer.generation_id)
+        self._judge_generation(answer.generation_id, begun)
         if answer.member_id == self.member_id and 0 < self.epoch < answer.generation_id:
             self._former = (self.member_id, self.epoch, self.world.node.lives)
         self.member_id, self.epoch = answer.member_id, answer.generation_id
@@ -139,9 +139,10 @@ class ClassicMember(Member):
             text = f"JoinGroup has been waiting for {waited:.0f} s"
             world.problem(f"{self.group}: {self.name}: {text}")
 
-    def _judge_generation(self, generation):
+    def _judge_generation(self, generation, asked_at):
         """A generation that was handed out is durable: it does not come again.
 
+        Others may have been told of a later one while a cut held up the answer.
         A group without offsets may have been forgotten in between, when it had no members.
         """
         before, since = self.world.generations.get(self.group, (0, 0.0))
@@ -152,7 +153,7 @@ class ClassicMember(Member):
             for one in commits[-1:]
         )
         is_kept = has_offsets and "offsets.retention.minutes" not in self.world.mix.broker_options
-        if generation < before and is_kept:
+        if generation < before and is_kept and since < asked_at:
             text = f"generation {generation} follows {before}, which was told at {since:.1f} s"
             self.world.problem(f"{self.group}: {self.name}: {text}")
 
