@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import gate
-from bench.tls import COUNTS, Client, Side, make_certificate
+from bench.tls import COUNTS, Client, Side, make_certificate, warm_rounds
 from tools.ottla_peer import OttlaPeer
 from tools.peer import Peer
 
@@ -48,13 +48,8 @@ def print_gate(rounds: int) -> None:
 def print_tls(sides: list[Side], rounds: int) -> None:
     """Print CPU over TLS: the median of the rounds, and Ottla's over Kafka's."""
     for what, count in COUNTS.items():
-        found: dict[str, list[float]] = {side.peer.name: [] for side in sides}
-        for number in range(rounds):
-            for side in sides:
-                took = side.round(what, count)
-                if number >= rounds // 2:  # The first half warms a JVM up.
-                    found[side.peer.name].append(took)
-        ours, *theirs = (statistics.median(each) for each in found.values())
+        found = warm_rounds(sides, what, count, rounds)
+        ours, *theirs = (statistics.median(each) for each in found)
         beside = f", Kafka {theirs[0]:.0f}: {ours / theirs[0]:.2f} (aim: 0.5)" if theirs else ""
         print(f"TLS, {what}: {ours:.0f} us of CPU{beside}", flush=True)
 

@@ -67,7 +67,7 @@ class Client(WireClient):
         if context is not None:
             self.socket = context.wrap_socket(self.socket)
 
-    def ask(self, body: bytes, bytes_min: int) -> None:
+    def ask(self, body: bytes, bytes_min: int = 0) -> None:
         """Send one request and read its answer, which must not be smaller: an error is."""
         self.send_frame(body)
         answer = self.receive_frame()
@@ -149,20 +149,20 @@ def median(rounds: list[float]) -> str:
     return f"{statistics.median(rounds):9.0f} ({min(rounds):.0f}..{max(rounds):.0f})"
 
 
-def compare(sides: list[Side], what: str, count: int, rounds: int) -> None:
-    """Print a line for each side: CPU of one kind of request, rounds interleaved.
+def warm_rounds(sides: list[Side], what: str, count: int, rounds: int) -> list[list[float]]:
+    """Return the CPU of one kind of request in interleaved rounds, a list for each side.
 
-    The first half warms a JVM up: its compiler is busy for thousands of requests of a kind, which
-    made it look two or three times as dear as it becomes.
+    The first half is left out and warms a JVM up: its compiler is busy for thousands of requests of
+    a kind, which made it look two or three times as dear as it becomes.
     """
-    found: dict[str, list[float]] = {side.name: [] for side in sides}
-    for number in range(rounds):
-        for side in sides:
-            took = side.round(what, count)
-            if number >= rounds // 2:
-                found[side.name].append(took)
-    for name, took_each in found.items():
-        print(f"{what:12} {name:16} {median(took_each)} us CPU a request", flush=True)
+    turns = [[side.round(what, count) for side in sides] for _ in range(rounds)]
+    return [list(each) for each in zip(*turns[rounds // 2 :], strict=True)]
+
+
+def compare(sides: list[Side], what: str, count: int, rounds: int) -> None:
+    """Print a line for each side: CPU of one kind of request."""
+    for side, took in zip(sides, warm_rounds(sides, what, count, rounds), strict=True):
+        print(f"{what:12} {side.name:16} {median(took)} us CPU a request", flush=True)
 
 
 def main() -> None:
