@@ -19,9 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.bearer_tokens import AUDIENCE, ISSUER
 from tests.campaigns.quota_figures import p99_ms, waits
-from tests.e2e.test_hostile_issuer import ATTACKS, Endpoint, log_in
+from tests.e2e.test_hostile_issuer import ATTACKS, Endpoint, log_in, options_with
 from tools.ottla_peer import OttlaPeer
 from tools.wire_client import WireClient
 
@@ -93,16 +92,9 @@ def main():
     worst, let_in = 0.0, []
     with tempfile.TemporaryDirectory() as directory, Endpoint() as endpoint:
         work = Path(directory)
-        settings = {
-            "sasl.enabled.mechanisms": "OAUTHBEARER",
-            "sasl.oauthbearer.jwks.endpoint.url": endpoint.url,
-            "sasl.oauthbearer.jwks.endpoint.refresh.ms": 50,
-            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": 50,
-            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": 100,
-            "sasl.oauthbearer.expected.audience": AUDIENCE,
-            "sasl.oauthbearer.expected.issuer": ISSUER,
-        }
-        with OttlaPeer(work / "data", settings, protocols=("SASL_PLAINTEXT",)) as broker:
+        with OttlaPeer(
+            work / "data", options_with(endpoint), protocols=("SASL_PLAINTEXT",)
+        ) as broker:
             broker.start()
             with WireClient(broker.bootstrap, client_id="other") as wire:
                 wire.create_topic("other")

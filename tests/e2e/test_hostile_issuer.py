@@ -184,15 +184,9 @@ ATTACKS = {
 }
 
 
-@pytest.fixture(scope="module")
-def endpoint():
-    with Endpoint() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture(scope="module")
-def broker(endpoint, tmp_path_factory):
-    options = {
+def options_with(endpoint):
+    """Return the options of a broker that asks ``endpoint`` for keys, and does so all the time."""
+    return {
         "sasl.enabled.mechanisms": "OAUTHBEARER",
         "sasl.oauthbearer.jwks.endpoint.url": endpoint.url,
         "sasl.oauthbearer.jwks.endpoint.refresh.ms": 50,
@@ -201,8 +195,18 @@ def broker(endpoint, tmp_path_factory):
         "sasl.oauthbearer.expected.audience": AUDIENCE,
         "sasl.oauthbearer.expected.issuer": ISSUER,
     }
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    with Endpoint() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="module")
+def broker(endpoint, tmp_path_factory):
     data = tmp_path_factory.mktemp("hostile") / "data"
-    with OttlaPeer(data, options, protocols=("SASL_PLAINTEXT",)) as peer:
+    with OttlaPeer(data, options_with(endpoint), protocols=("SASL_PLAINTEXT",)) as peer:
         peer.start()
         yield peer
         log = peer.log_text()
