@@ -22,9 +22,7 @@ from ottla.client.wire.exchange import (
     Step,
     frame_size,
 )
-from ottla.client.wire.fetching import (
-    LAST_VERSION_BY_NAME,
-)
+from ottla.client.wire.fetching import LAST_VERSION_BY_NAME
 from ottla.client.wire.settings import Address, ClientSettings
 from ottla.env.blocking import BlockingClock, BlockingStream
 from ottla.env.rng import SystemRng

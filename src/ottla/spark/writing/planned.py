@@ -7,20 +7,18 @@ Source: the files Spark 4.3 writes: a line with the version, one of JSON, then o
 """
 
 import hashlib
-import os
 
 from ottla.env.real_disk import RealDisk
-from ottla.spark.writing.staging_place import has_scheme, local_path
+from ottla.spark.writing.staging_place import path_of_checkpoint
 
 SIZE_BYTES_MAX = 64 << 20
 
 
 def planned(checkpoint: str | None, batch_id: int) -> str | None:
     """Return a text that is the same for the same plan, None where none is known. Reads a file."""
-    if checkpoint is None or (local_path(checkpoint) is None and has_scheme(checkpoint)):
+    directory = None if checkpoint is None else path_of_checkpoint(checkpoint)
+    if directory is None:
         return None
-    # Spark finds a relative path from where this process runs, too.
-    directory = os.path.abspath(local_path(checkpoint) or checkpoint)
     try:
         file = RealDisk().open_read_only(f"{directory}/offsets/{batch_id}")
         try:

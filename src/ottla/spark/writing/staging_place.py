@@ -95,12 +95,23 @@ def holds(proof: Proof | None) -> bool:
     return proof is None or _content(proof.path) == proof.text
 
 
-def _in_checkpoint(checkpoint: str) -> Place | None:
+def path_of_checkpoint(checkpoint: str) -> str | None:
+    """Return where this process would find a checkpoint, absolute; None: it is a URI's elsewhere.
+
+    Spark finds a relative path from where this process runs, too. Without a scheme it may yet be of
+    a file system that only Spark knows.
+    """
     path = local_path(checkpoint)
     if path is None and has_scheme(checkpoint):
+        return None
+    return os.path.abspath(path or checkpoint)
+
+
+def _in_checkpoint(checkpoint: str) -> Place | None:
+    path = path_of_checkpoint(checkpoint)
+    if path is None:
         return Place(f"{checkpoint.rstrip('/')}/{DIRECTORY}")
-    # Without a scheme it may be of a file system that only Spark knows. A query's first file tells.
-    path = os.path.abspath(path or checkpoint)
+    # Whether it is of this file system a query's first file tells.
     metadata = f"{path}/metadata"
     content = _content(metadata)
     return None if not content else Place(f"{path}/{DIRECTORY}", Proof(metadata, content))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.errors import OttlaError
 from ottla.spark.active import make_active
-from ottla.spark.option_table import BOOTSTRAP
+from ottla.spark.option_table import BOOTSTRAP, options_of
 from ottla.spark.writing.sink_options import (
     APP_ID,
     DELIVERY,
@@ -82,12 +82,12 @@ def _check_options(options: Mapping[str, str], *, by_topic: bool) -> bool:
     Raises BatchError for one that the arguments say already: which of the two counts?
     """
     said = {APP_ID, VERSION, DELIVERY} | ({TOPIC} if by_topic else set())
-    lower = {name.lower(): value for name, value in options.items()}
+    values = options_of(options)
     for name in sorted(said):
-        if name.lower() in lower:
+        if name.lower() in values:
             message = f"options: {name} is said by the arguments of write_batch: leave it out"
             raise BatchError(message)
-    return lower.get(IGNORE_TIMESTAMP.lower(), "").strip().lower() == "true"
+    return values.get(IGNORE_TIMESTAMP.lower(), "").strip().lower() == "true"
 
 
 def _together(frames: "Mapping[str, DataFrame]", ignores_timestamp: bool) -> "DataFrame":
