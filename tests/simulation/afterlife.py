@@ -87,7 +87,7 @@ class Afterlife:
         for partition in self._partitions():
             if partition.log.directory == directory:
                 if is_segments:
-                    self._judge_retention(partition, int(name.removesuffix(LOG_SUFFIX)))
+                    self._judge_retention(partition, path, int(name.removesuffix(LOG_SUFFIX)))
                 if may_look:
                     self._look(partition, f"{call.value} {path}")
 
@@ -96,8 +96,11 @@ class Afterlife:
         found = self.world.node.disk._tree.find(directory)
         return found is not None and bool(found.unsynced)
 
-    def _judge_retention(self, partition, base_offset):
-        """Judge of a segment that is about to lose its name, if no reader may see it any more."""
+    def _judge_retention(self, partition, path, base_offset):
+        """Judge of a segment that is about to lose its name, if no reader may see it any more.
+
+        What compaction has taken out of it before is not judged here: it need not be old.
+        """
         log, topic = partition.log, self._topic_of(partition)
         start_offset = log.log_start_offset
         sizes = self._sizes_at_start(log)
@@ -108,10 +111,11 @@ class Afterlife:
         )
         judge = self._judge_of(topic, log, [], [])
         judge.size_bytes = size_bytes
+        there = self._records_in(path)
         taken = [
             (batch.base_offset + len(batch.ids) - 1, batch)
             for batch in judge.state.batches
-            if batch.base_offset >= base_offset
+            if batch.base_offset >= base_offset and not there.isdisjoint(batch.ids)
         ]
         for last_offset, batch in taken:
             if last_offset < start_offset and not judge.may_be_deleted(last_offset, batch):
@@ -120,6 +124,11 @@ class Afterlife:
                     f" {size_bytes} bytes stay behind its segment"
                 )
                 return
+
+    def _records_in(self, path):
+        """Return the ids of the records in a file of the node, unnoticed by its world."""
+        content = bytes(self.world.node.disk._tree.find(path).content)
+        return {each.record for one in _batches_of(content) for each in one.records}
 
     def _sizes_at_start(self, log):
         """Return how large the log's segments may have been when retention chose its start.

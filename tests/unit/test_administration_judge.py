@@ -259,6 +259,22 @@ def test_the_newest_of_its_key_that_readers_saw_is_lost_though_the_log_start_sta
     assert any("lost: 2 promised records above the log start" in one for one in problems), problems
 
 
+def test_retention_may_take_what_compaction_left_of_a_segment_with_younger_records():
+    # World s1128a.25: the young records of a segment went by compaction, the old ones by age.
+    newer = same_key(2)
+
+    def story():
+        made = Story(cleanup_policy="compact,delete", retention_ms="30000")
+        made.write(1, sent=-50)
+        made.write(2, sent=-5)
+        made.write(newer, sent=-4)
+        return made
+
+    assert story().judge([(2, newer)], start=2) == []
+    problems = story().judge([], start=2)
+    assert any("lost: 2 promised records below the log start" in one for one in problems), problems
+
+
 def test_a_tombstone_stays_until_its_horizon():
     def story(kept_ms):
         made = Story(cleanup_policy="compact", delete_retention_ms=kept_ms)

@@ -228,11 +228,13 @@ class PartitionJudge:
             batch = self._history.sent.get(record)
             if batch is None:
                 continue  # An invention, told when it was found.
-            if offset < self._observed.log_start:
-                if not self._may_be_deleted(offset, batch):
-                    lost.append((offset, record, "below the log start"))
-            elif not self._may_be_compacted(offset, record, batch):
+            is_below = offset < self._observed.log_start
+            if self._may_be_compacted(offset, record, batch):
+                continue  # Below the log's start, too: retention took what compaction had left.
+            if not is_below:
                 lost.append((offset, record, "above the log start"))
+            elif not self._may_be_deleted(offset, batch):
+                lost.append((offset, record, "below the log start"))
         if lost:
             offset, record, how = lost[0]
             bounds = f"[{self._observed.log_start}, {self._observed.high_watermark})"
