@@ -273,6 +273,14 @@ THEMES = (
             "retention.bytes": ["-1"],
         },
     ),
+    Theme(
+        "metadata are out of use",
+        ("store-error", "slow-store", "kill", "stop"),
+        {"plain": (1, 2), "reader": (0, 1), "classic": (0, 1), "landlord": (2, 3)},
+        {"pause_seconds": 0.5},
+        {},
+        {},
+    ),
 )
 THEME_CHANCE = 0.5
 FEW_CHANCE = 0.2
