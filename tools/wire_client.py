@@ -112,13 +112,18 @@ def batch(  # noqa: PLR0913 - one for each field of the header
 
 
 def batches(records: bytes | None) -> list[dict[str, Any]]:
-    """Return the header fields and payload of each whole batch in ``records``."""
+    """Return the header fields and payload of each whole batch in ``records``.
+
+    Raises ValueError for a batch that is shorter than its own header says it must be.
+    """
     found = []
     position = 0
     data = records or b""
     while position + BATCH_HEADER.size <= len(data):
         header = dict(zip(BATCH_FIELDS, BATCH_HEADER.unpack_from(data, position), strict=True))
         end = position + 12 + header["length"]
+        if end < position + BATCH_HEADER.size:
+            raise ValueError(f"a batch of {header['length']} bytes at {position}")
         if end > len(data):
             break
         header["payload"] = data[position + BATCH_HEADER.size : end]
