@@ -272,14 +272,15 @@ class Controller:
     async def _commit_last(self, guards: list[Guard], before: Iterator[Op], last: list[Op]) -> None:
         """Commit ``before``, in several commits if they are many, and ``last`` in the last one.
 
-        Only the last commit is guarded.
+        Each is guarded: when another node has done the same meanwhile, what this one has left to
+        write is in use there.
         """
         ops = list(islice(before, OPS_MAX))
         while len(ops) == OPS_MAX:
-            await self._commit([], ops)
+            await self._commit(guards, ops)
             ops = list(islice(before, OPS_MAX))
         if len(ops) + len(last) > OPS_MAX:
-            await self._commit([], ops)
+            await self._commit(guards, ops)
             ops = []
         await self._commit(guards, ops + last)
 

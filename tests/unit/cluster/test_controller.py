@@ -240,6 +240,22 @@ async def test_partitions_are_not_added_to_a_topic_that_was_replaced(controller,
     assert len(following.image.topic("t").partitions) == 1
 
 
+async def test_a_slow_node_does_not_write_over_partitions_that_another_has_added(start, following):
+    """The client's time was over, and it has asked another node."""
+    first, slow = start(partitions_max=1000), start(nodes=(2,), partitions_max=1000)
+    await done(first.create_topics([NewTopic("t", 1)]))
+
+    async def add(commit):
+        assert await done(first.create_partitions([NewPartitions("t", 301)])) == [None]
+
+    following.store.before = add
+    assert await done(slow.create_partitions([NewPartitions("t", 301)])) == [
+        ErrorCode.INVALID_REQUEST
+    ]
+    partitions = following.image.topic("t").partitions
+    assert {state.replicas for state in partitions} == {(NodeId(1),)}
+
+
 # Delete.
 
 
