@@ -398,7 +398,7 @@ class Controller:
         topic = self._image.topic_by_id(asked.topic_id)
         if topic is None:
             return None
-        nodes = sorted({node for state in topic.partitions for node in state.replicas})
+        nodes = sorted({node for state in topic.partitions for node in state.may_have_it})
         await self._commit(
             [Guard(key, mod_rev=entry.mod_rev)],
             [
@@ -439,7 +439,7 @@ class Controller:
         """Take this node from the marks of topics that another node was asked to delete."""
         del image
         for topic in delta.topics_deleted:
-            is_here = any(self._node_id in state.replicas for state in topic.partitions)
+            is_here = any(self._node_id in state.may_have_it for state in topic.partitions)
             if is_here and topic.topic_id not in self._deleting:
                 begin_task(
                     self._carry_out_deletion(topic), name="delete a topic", ended=_deletion_ended

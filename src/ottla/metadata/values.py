@@ -100,6 +100,11 @@ class PartitionState(NamedTuple):
     """Replicas that were in the ISR before they had made their log, and have not been since: they
     ended too early, and their log directories are those of then."""
 
+    @property
+    def may_have_it(self) -> tuple[NodeId, ...]:
+        """The nodes that may have a directory of it: also those that had to leave."""
+        return (*self.replicas, *self.left)
+
 
 NO_STATE = PartitionState((), (), NO_LEADER, LeaderEpoch(-1), -1)
 """The state of a partition that its topic counts but that has no key: it has no replicas."""

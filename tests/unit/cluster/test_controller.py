@@ -14,7 +14,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, NodeId, TopicId, topic_id_text
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.store import Ambiguous, Delete, Put, Unavailable
-from ottla.metadata.values import TopicValue, encode_topic
+from ottla.metadata.values import TopicValue, encode_partition, encode_topic, without_node
 from ottla.pending import Pending
 
 OTHER_ID = TopicId(b"o" * 16)
@@ -297,6 +297,19 @@ async def test_a_deleted_topic_whose_directory_stays_leaves_its_mark(start, keys
     assert [key for key in await keys_left() if "delete/" in key] == [
         f"delete/{topic_id_text(made.topic_id)}"
     ]
+
+
+async def test_a_node_that_was_away_when_its_replica_left_is_in_the_mark(start, following):
+    """Else it would take its copy for a topic that came from elsewhere."""
+    controller = start()
+    (made,) = await done(controller.create_topics([NewTopic("t", 1)]))
+    key = following.keys.partition(made.topic_id, 0)
+    state = following.image.topic("t").partitions[0]._replace(left=(NodeId(3),))
+    await following.store.commit([], [Put(key, encode_partition(state))])
+    await done(controller.delete_topics([("t", NULL_TOPIC_ID)]))
+    mark = await following.store.get(following.keys.deleted_topic(made.topic_id))
+    assert mark is not None
+    assert without_node(mark.value, NodeId(3)) is None, "node 1 has deleted its own"
 
 
 async def test_of_two_requests_to_delete_a_topic_one_is_told_that_it_is_gone(controller, following):
