@@ -25,6 +25,7 @@ from ottla.housekeeping.flush_sweep import FlushSweep
 from ottla.housekeeping.housekeeper import Housekeeper
 from ottla.housekeeping.schedule import Schedule
 from ottla.housekeeping.snapshot_sweep import SWEEP_INTERVAL_MS
+from ottla.ids import TopicId
 from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.manager import LogManager
 from ottla.metadata.image import MetadataDelta, MetadataImage
@@ -176,7 +177,12 @@ def begin_work(
         parts = (data, environment, configuration)
         return make_replicas(*parts, replica_manager, awake_clock=awake_clock, links=links)
 
+    def changed_at(topic_id: TopicId, partition: int) -> int:
+        entry = data.follower.mirror.get(data.keys.partition(topic_id, partition))
+        return -1 if entry is None else entry.mod_rev
+
     replica_manager.make_replicas = replicas
+    replica_manager.changed_at = changed_at
     replica_manager.host_all(data.follower.image)
     data.follower.add_listener(replica_manager.apply)
     elections = Elections(data, environment, configuration, replica_manager)

@@ -36,6 +36,8 @@ from ottla.replication.partition import NOT_REGISTERED, Partition, PartitionSett
 
 logger = logging.getLogger(__name__)
 
+FencedEpoch = Callable[[TopicPartition, TopicId, PartitionState], LeaderEpoch]
+"""Returns up to which leader epoch a partition is not led here; -1: it is from any on."""
 RECONFIGURED_PER_TURN = 500
 """Partitions that take over settings before the loop gets its turn: each costs microseconds."""
 
@@ -196,19 +198,19 @@ class Hosting:
             logger.info("%s: this node is no replica any more; its copy is removed", where)
             self._add(Step(where, topic_id, None, is_new=False))
 
-    def registered(self) -> None:
+    def registered(self, fenced_epoch: FencedEpoch) -> None:
         """Fence what was granted before this process registered, as the image just told."""
-        self._fenced = {}
-        for partition in list(self.partitions.values()):
+        for where, partition in list(self.partitions.items()):
+            epoch = fenced_epoch(where, partition.topic_id, partition.state)
             if len(partition.state.replicas) > 1:
-                partition.fence(_fenced_epoch_of(partition.state, self._node_id))
+                partition.fence(epoch)
                 self._tell_role(partition)
             else:  # It goes on as it was, also when it gets more replicas.
-                partition.fenced_epoch = LeaderEpoch(-1)
-        for where, (step, state) in self._making.items():
-            if len(state.replicas) > 1:
-                epoch = _fenced_epoch_of(state, self._node_id)
-                self._fenced[step.topic_id, where.partition] = epoch
+                partition.fenced_epoch = epoch
+        self._fenced = {
+            (step.topic_id, where.partition): fenced_epoch(where, step.topic_id, state)
+            for where, (step, state) in self._making.items()
+        }
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Note what comes, host no more what goes, and see to the rest later."""
@@ -478,12 +480,6 @@ def _has_no_log(manager: LogManager, where: TopicPartition, topic_id: TopicId) -
         return False  # It is there, and cannot be read now.
     log = manager.get(where)
     return log is None or log.topic_id not in (None, topic_id)
-
-
-def _fenced_epoch_of(state: PartitionState, node: NodeId) -> LeaderEpoch:
-    from ottla.replication.elections import fenced_epoch_of  # noqa: PLC0415 - one node needs none
-
-    return fenced_epoch_of(state, node)
 
 
 def _stopped() -> KafkaError:

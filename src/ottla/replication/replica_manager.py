@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor, Lane
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import INT64_MAX, NodeId, TopicId, TopicPartition
+from ottla.ids import INT64_MAX, LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.manager import LogManager
 from ottla.log.segment.cold_read import ColdRead
@@ -97,6 +97,8 @@ class ReplicaManager:
         """Use: None: nothing is done for such partitions."""
         self.certain_until: Callable[[], float] = lambda: inf
         """Use: until when this node is registered for certain, in seconds of its clock."""
+        self.changed_at: Callable[[TopicId, int], int] = lambda *_: -1
+        """Use: the revision in which the image's state of a partition was written."""
         self._image: MetadataImage | None = None
         """Use: to tell who leads what is not hosted here. None: nothing was heard yet."""
         self._partitions = self.hosting.partitions
@@ -307,7 +309,24 @@ class ReplicaManager:
         broker = image.brokers.get(self._node_id)
         if broker is not None and broker.epoch != self.broker_epoch:
             self.broker_epoch = broker.epoch
-            self.hosting.registered()
+            self.hosting.registered(self._fenced_epoch)
+
+    def _fenced_epoch(
+        self, where: TopicPartition, topic_id: TopicId, state: PartitionState
+    ) -> LeaderEpoch:
+        """Return up to which epoch this process does not lead a partition that it may lead.
+
+        A state that is newer than the registration is of this process: when the image was behind
+        it tells of both at once.
+        """
+        is_newer = self.changed_at(topic_id, where.partition) > self.broker_epoch
+        if is_newer or len(state.replicas) == 1:
+            return LeaderEpoch(-1)
+        from ottla.replication.elections import (  # noqa: PLC0415 - one node needs none
+            fenced_epoch_of,
+        )
+
+        return fenced_epoch_of(state, self._node_id)
 
     def _gone(self, partition: Partition) -> None:
         self._watcher.forget(partition)
