@@ -131,6 +131,8 @@ class IsrChanges:
         self._in_flight_count = 0
         self.fetched: Callable[[Partition, NodeId], None] | None = None
         """Use: told of each fetch that counts. None: nobody is."""
+        self.failed: Callable[[Partition], None] = lambda _: None
+        """Use: told, again and again, of a partition whose log is out of service here."""
         self._timer: Timer | None = None
         self._is_stopped = False
 
@@ -208,6 +210,9 @@ class IsrChanges:
         view = partition.view
         if view is None or not partition.is_leader or leadership.epoch != partition.leader_epoch:
             self.watch(partition)  # It is led no more, or anew.
+            return
+        if partition.is_failed:  # Nobody can fetch: that is not the followers' lag.
+            self.failed(partition)
             return
         if leadership.in_flight is not None or self._in_flight_count >= IN_FLIGHT_MAX:
             return

@@ -57,6 +57,8 @@ class StoreProposals:
         self._me = me
         self._asked: list[_Asked] = []
         """Use: those of this turn. Invariant: a task takes them unless there are none."""
+        self._given_away: set[str] = set()
+        """Use: keys of partitions that another node is to lead, while the store is asked."""
 
     def __call__(
         self, where: TopicPartition, topic_id: TopicId, before: PartitionState, proposal: Proposal
@@ -86,9 +88,12 @@ class StoreProposals:
     ) -> None:
         """Let another replica lead what this node cannot serve; nothing happens if none can.
 
-        ``minimum``: ``min.insync.replicas``. Does not wait: the image tells what came of it.
+        ``minimum``: ``min.insync.replicas``. Does not wait: the image tells what came of it. Does
+        nothing while it is being done.
         """
         key = self._keys.partition(topic_id, where.partition)
+        if key in self._given_away:
+            return
         entry, me = self._follower.mirror.get(key), self._me.node_id
         brokers = self._follower.image.brokers
         after = fence(before, me, [node for node in brokers if node != me], minimum)
@@ -98,7 +103,9 @@ class StoreProposals:
         if decode_partition(entry.value) == before:
             logger.warning("%s cannot be served here: node %d is to lead it", where, after.leader)
             asked = _Asked(Guard(key, mod_rev=entry.mod_rev), (leader,), after, Pending())
-            begin_task(self._commit([asked]), name="hand over", ended=partial(_ended, [asked]))
+            self._given_away.add(key)
+            asked.outcome.on_done(lambda _: self._given_away.discard(key))
+            self._ask(asked)
 
     def _ask(self, asked: _Asked) -> None:
         if not self._asked:

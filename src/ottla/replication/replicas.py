@@ -79,6 +79,7 @@ class Replicas:
         self._fetching = fetching
         self._cutting = Cutting(LogCuts(log_manager, ports.clock), ports.executor, ports.clock)
         self.changes = IsrChanges(ports.awake_clock, ports.propose, lambda: lag_max_ms)
+        self.changes.failed = self._hand_over
         self._standing = standing
         if standing is not None:
             self.changes.fetched = standing.fetched
@@ -131,7 +132,10 @@ class Replicas:
         self.low_watermarks.look_at(partition.topic_partition)
 
     def _hand_over(self, partition: Partition) -> None:
-        """Let another replica lead: the log is out of service here."""
+        """Let another replica lead, if one can: the log is out of service here.
+
+        It is tried again until one leads: the next one may be away now, or the store.
+        """
         self._ports.hand_over(
             partition.topic_partition,
             partition.topic_id,

@@ -100,6 +100,21 @@ def test_who_lags_for_too_long_is_to_leave_and_counts_until_the_store_agrees(lea
     assert one.partition.view.proposal is None
 
 
+def test_nobody_lags_behind_a_log_that_is_out_of_service(leader):
+    one, told = leader(), []
+    one.changes.failed = told.append
+    one.fetch(OTHER, 3)
+    one.partition.log.end_by_fault(RuntimeError("a fault of ours"))
+    one.pass_ms(3 * LAG_MAX_MS)
+    assert one.asked == [], "else nobody could lead in its place any more"
+    assert set(told) == {one.partition}
+    assert len(told) > 3, "until another one leads"
+    one.tell(NODES, epoch=2, leader=OTHER)
+    told.clear()
+    one.pass_ms(LAG_MAX_MS)
+    assert told == []
+
+
 def batch():
     from ottla.records.builder import build_batch
     from ottla.records.record import Record

@@ -157,3 +157,36 @@ async def test_a_proposal_depends_on_the_registration_that_it_was_made_under(wor
     for _ in range(50):
         await asyncio.sleep(0)
     assert late.value is Outcome.REGISTRATION_GONE
+
+
+async def test_what_is_given_away_is_asked_for_once_at_a_time_and_again_if_it_failed(world):
+    answers, commit = [], world.store.commit
+
+    async def late(guards, ops):
+        answers.append(asyncio.get_running_loop().create_future())
+        await answers[-1]
+        return await commit(guards, ops)
+
+    def give_away():
+        state = world.follower.image.topic("t").partitions[0]
+        world.proposals.hand_over(TopicPartition("t", 0), TOPIC_ID, state, 1)
+
+    async def settle():
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    await world.put(0, BEFORE._replace(isr=(A, B), partition_epoch=8))
+    await settle()
+    world.store.commit = late
+    for _ in range(2):
+        give_away()
+        give_away()
+        await settle()
+    assert len(answers) == 1
+    answers[0].set_exception(Ambiguous("no answer"))
+    await settle()
+    give_away()
+    await settle()
+    answers[1].set_result(None)
+    await settle()
+    assert world.follower.image.topic("t").partitions[0].leader == B

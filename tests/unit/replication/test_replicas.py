@@ -204,6 +204,18 @@ def test_another_replica_is_to_lead_when_the_disk_fails(leading):
     assert (where, topic_id, state.leader, minimum) == (WHERE, TOPIC_ID, 1, 1)
 
 
+def test_another_replica_is_to_lead_until_this_one_does_not(leading):
+    """At the first time it may be away, or the store; a fault of ours fails no directory."""
+    leading.node.partition().log.end_by_fault(RuntimeError("a fault of ours"))
+    leading.node.clock.advance(10)
+    assert len(leading.handed_over) > 2
+    old = leading.node.partition().state
+    leading.node.change(leading.node.led(0, epoch=2, leader=NodeId(-1), isr=(1, 2), old=old))
+    leading.handed_over.clear()
+    leading.node.clock.advance(10)
+    assert leading.handed_over == []
+
+
 # Records that followers have to delete, too.
 
 
