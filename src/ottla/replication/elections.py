@@ -218,6 +218,8 @@ def cancel_reassignment(
     if not without.isr and not without.elr:
         return None
     leader = without.leader if without.leader in without.isr else _candidate(without, live)
+    if len(without.replicas) == 1:  # It leads whenever it is there: nobody elects it.
+        leader = without.replicas[0]
     led = _led_by(without, leader, min_insync_replicas)
     return led._replace(leader_epoch=LeaderEpoch(state.leader_epoch + 1))
 

@@ -216,6 +216,15 @@ def test_another_order_alone_takes_effect_at_once():
     assert (after.adding, after.removing) == ((), ())
 
 
+def test_the_only_replica_leads_again_when_a_reassignment_is_cancelled_while_it_is_away():
+    begun = begin_reassignment(state(isr=(A,), replicas=(A,)), (A, B))
+    nobody = fence(begun, A, {B}, 1)
+    assert nobody.leader == NO_LEADER
+    after = cancel_reassignment(nobody, {B}, 1)
+    assert (after.replicas, after.leader, after.isr, after.elr) == ((A,), A, (A,), ())
+    assert after.leader_epoch == nobody.leader_epoch + 1
+
+
 def test_a_cancelled_reassignment_goes_back_in_a_new_epoch():
     begun = begin_reassignment(state(), (D, B))
     after = cancel_reassignment(begun, LIVE, 1)
