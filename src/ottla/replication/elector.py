@@ -9,6 +9,7 @@ alone, so a new controller goes on where the last one was. Partitions of one rep
     no leader, and one may lead         elect
     no leader, and no replica ever had  elect one, which begins with an empty log
     a log
+    no leader, and no candidate         elect one of the others, where unclean elections are allowed
     the leader's process is newer than  grant anew, in a new leader epoch: the process that was
     the last change of the partition    granted the old one is gone
 
@@ -27,7 +28,7 @@ from ottla.env.clock import Clock, Timer
 from ottla.env.tasks import begin_task
 from ottla.ids import NodeId, TopicId
 from ottla.metadata.image import ImageFollower, MetadataDelta, MetadataImage
-from ottla.metadata.keys import Keys
+from ottla.metadata.keys import ConfigType, Keys
 from ottla.metadata.store import Guard, GuardFailed, MetadataError, MetadataStore
 from ottla.metadata.values import NO_LEADER, PartitionState
 from ottla.replication.elections import elect, elect_unclean, elect_unmade, fence, grant_anew
@@ -138,7 +139,19 @@ class Elector:
             for _, topic_id, number, _, new in delta.partitions:
                 if new is not None and len(new.replicas) > 1:
                     self._marked[topic_id, number] = None
+            self._configured(image, delta)
         self._begin()
+
+    def _configured(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Look again at partitions that nobody leads: others may be allowed to lead by now."""
+        for kind, name in delta.configs:
+            if kind is ConfigType.BROKER:
+                self._is_all_marked = True
+            topic = image.topic(name) if kind is ConfigType.TOPIC else None
+            if topic is not None:
+                for number, state in enumerate(topic.partitions):
+                    if state.leader == NO_LEADER:
+                        self._marked[topic.topic_id, number] = None
 
     def stop(self) -> None:
         """Do nothing more."""
@@ -240,19 +253,28 @@ class Elector:
 
     async def _write(self, changes: list[_Change]) -> None:
         """Commit them together; if a guard fails, one by one. What failed is looked at again."""
+        failed = await self._without_committed(changes)
+        if failed:
+            await self._again(failed)
+
+    async def _without_committed(self, changes: list[_Change]) -> list[_Change]:
+        """Commit them; return those that could not be committed."""
         try:
             await self._commit(changes)
         except GuardFailed:
-            if len(changes) > 1:
-                for change in changes:
-                    await self._write([change])
-                return
-            await self._again(changes)
+            if len(changes) == 1:
+                return changes
+            failed: list[_Change] = []
+            for change in changes:
+                failed += await self._without_committed([change])
+            return failed
         except MetadataError as error:
             logger.warning("leaders could not be elected yet: %s", error)
-            await self._again(changes)
+            return changes
+        return []
 
     async def _again(self, changes: list[_Change]) -> None:
+        """Look at them again after a pause: one for all, for others have to be led meanwhile."""
         over = asyncio.Event()
         timer = self._clock.call_later(PAUSE_SECONDS, over.set)
         try:

@@ -7,20 +7,21 @@ import pytest
 from ottla.env.clock import ManualClock
 from ottla.ids import LeaderEpoch, NodeId, TopicId
 from ottla.metadata.image import ImageFollower
-from ottla.metadata.keys import Keys
+from ottla.metadata.keys import ConfigType, Keys
 from ottla.metadata.memory_store import MemoryStore
-from ottla.metadata.store import Put
+from ottla.metadata.store import GuardFailed, Put
 from ottla.metadata.values import (
     NO_LEADER,
     BrokerValue,
     PartitionState,
     TopicValue,
     encode_broker,
+    encode_config,
     encode_controller,
     encode_partition,
     encode_topic,
 )
-from ottla.replication.elector import ElectionRules, Elector, next_state
+from ottla.replication.elector import PAUSE_SECONDS, ElectionRules, Elector, next_state
 
 TOPIC_ID = TopicId(b"0123456789abcdef")
 
@@ -116,6 +117,7 @@ class Cluster:
         self.keys = Keys("c")
         self.follower = ImageFollower(self.store, self.keys, self.clock)
         self.sessions = {}
+        self.may_be_unclean = False
 
     async def begin(self):
         await self.register(1)
@@ -142,7 +144,7 @@ class Cluster:
                 self.keys,
                 self.follower,
                 node_id=NodeId(2),
-                rules=lambda _: ElectionRules(1, may_be_unclean=False),
+                rules=lambda _: ElectionRules(1, self.may_be_unclean),
                 clock=self.clock,
                 ttl_seconds=9,
             )
@@ -210,6 +212,57 @@ async def test_who_never_comes_is_gone_when_the_time_is_over(cluster):
     cluster.clock.advance(9)
     found = await cluster.until(lambda one: one.leader == 2)
     assert found.isr == (2,)
+
+
+@pytest.mark.parametrize("of", [(ConfigType.TOPIC, "t"), (ConfigType.BROKER, "")])
+async def test_an_unclean_election_follows_when_it_is_allowed(cluster, of):
+    key = cluster.keys.partition(TOPIC_ID, 0)
+    await cluster.store.commit([], [Put(key, encode_partition(state(isr=(1,))))])
+    await cluster.sessions[1].close()
+    await cluster.store.commit([], [cluster.seat(2)])
+    await cluster.until(lambda one: one.leader == NO_LEADER)
+    for _ in range(100):  # It looks at what it has done itself.
+        await asyncio.sleep(0)
+    cluster.may_be_unclean = True  # As the configuration tells, which hears of it first.
+    await cluster.store.commit([], [Put(cluster.keys.config(*of), encode_config({}))])
+    found = await cluster.until(lambda one: one.leader == 2)
+    assert found.unclean
+
+
+async def test_many_that_have_to_be_looked_at_again_are_one_pause(cluster):
+    """All of a commit may have had a guard on a node that has registered anew."""
+    count = 30
+    await cluster.store.commit(
+        [],
+        [
+            cluster.seat(1)._replace(value=encode_controller(2), session=cluster.sessions[2].id),
+            Put(cluster.keys.topic("t"), encode_topic(TopicValue(TOPIC_ID, count))),
+            *(
+                Put(cluster.keys.partition(TOPIC_ID, number), encode_partition(state()))
+                for number in range(count)
+            ),
+        ],
+    )
+    await cluster.until(lambda _: cluster.follower.image.controller == 2)
+    commit, refused = cluster.store.commit, set()
+
+    async def behind(guards, ops):
+        """Refuse each of them once, alone."""
+        is_first = len(refused) < count if len(ops) > 1 else ops[0].key not in refused
+        if is_first:
+            if len(ops) == 1:
+                refused.add(ops[0].key)
+            raise GuardFailed(guards[0], None)
+        return await commit(guards, ops)
+
+    cluster.store.commit = behind
+    await cluster.sessions[1].close()
+    for _ in range(500):
+        await asyncio.sleep(0)
+    cluster.clock.advance(PAUSE_SECONDS)
+    await cluster.until(
+        lambda _: all(one.leader == 2 for one in cluster.follower.image.topic("t").partitions)
+    )
 
 
 async def test_a_leader_that_registers_anew_amid_a_fence_of_others_is_granted_a_new_epoch(cluster):
