@@ -113,17 +113,24 @@ async def withdraw_from(
 ) -> None:
     """Take this node out of ISR and ELR of partitions whose log it has not: before it registers.
 
-    Else the node could be elected with an empty log. Raises MetadataError.
+    Else the node could be elected with an empty log. While a log directory is away no log is made
+    that may be in it: then nobody is taken out who may be the only one that has all, unless others
+    are allowed to lead. Raises MetadataError.
     """
     node = configuration.node_id
+    may_come_back = bool(data.logs.away())
     for where, topic_id in missing:
+        is_unclean_fine = configuration.of_topic(where.topic)[UNCLEAN_LEADER_ELECTION_ENABLE]
+        is_kept = may_come_back and not is_unclean_fine
 
-        def changed(value: bytes | None, where: TopicPartition = where) -> bytes | None:
+        def changed(
+            value: bytes | None, where: TopicPartition = where, is_kept: bool = is_kept
+        ) -> bytes | None:
             if value is None:
                 return None
             state = decode_partition(value)
             after = withdraw(state, node, has_made=not data.directories_are_as_before)
-            if after is state:
+            if after is state or (is_kept and not after.isr and not after.elr):
                 return value
             if after.leader != NO_LEADER:
                 # This write is newer than the leader's registration; it must not pass for a grant.
