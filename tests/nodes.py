@@ -161,6 +161,11 @@ class Nodes:
         """Give a node that does not run the disk of another one."""
         self._disks[node_id] = disk
 
+    def forget_store(self):
+        """Let the cluster begin with an empty store; no node runs."""
+        self.run(self._store.close)
+        self._store = self.run(self._make_store)
+
     def disk(self, node_id):
         """Return what a node keeps."""
         return self._disks[node_id]

@@ -38,6 +38,7 @@ from ottla.node.data import (
     known_cluster,
     open_logs,
     open_store,
+    refuse_older_metadata,
     refuse_to_leave_out,
     watch_logs,
 )
@@ -50,7 +51,7 @@ from ottla.node.doors import (
     make_listener,
     router_for,
 )
-from ottla.node.giving_up import GivingUp
+from ottla.node.giving_up import METADATA_FILE, GivingUp
 from ottla.node.identity import STORE_CLUSTER, agree_on_cluster, new_cluster_id
 from ottla.node.interbroker import InterBroker
 from ottla.node.links import NodeLinks
@@ -270,13 +271,20 @@ class Broker:
             self.cluster_id = await agree_on_own_store(store, keys, logs, configuration)
         opened.follower = follower = ImageFollower(store, keys, env.clock)
         data = Data(manager, keys, store, follower)
-        may_adopt = self._host is None
-        data = await follow(data, env, configuration, self._giving_up, may_adopt=may_adopt)
+        data = await follow(
+            data,
+            env,
+            configuration,
+            self._giving_up,
+            may_adopt=self._host is None,
+            is_alone=self._inter_broker is None,
+        )
         if self._host is not None:
-            from ottla.node.hosts import refuse_older_metadata  # noqa: PLC0415 - most are alone
-
-            refuse_older_metadata(manager, follower.image, self._host.address)
-        elif self._open_given_store is None:
+            fix = "put a newer backup of etcd back"
+            refuse_older_metadata(data, str(self._host.address), fix)
+        elif self._open_given_store is not None:
+            refuse_older_metadata(data, METADATA_FILE, f"put a newer copy of {METADATA_FILE} back")
+        else:
             refuse_to_leave_out(data, env, configuration)
         return data
 

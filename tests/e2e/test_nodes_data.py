@@ -7,10 +7,15 @@ import pytest
 from ottla.broker import Broker
 from ottla.cluster.membership import AlreadyRegistered
 from ottla.config.files import broker_config
+from ottla.ids import LeaderEpoch, NodeId
 from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.log.files.checkpoints import read_meta_properties
+from ottla.metadata.keys import Keys
+from ottla.metadata.store import Put
+from ottla.metadata.values import encode_partition
+from ottla.node.identity import STORE_CLUSTER
 from tests.nodes import Nodes
-from tools.wire_client import WireClient
+from tools.wire_client import WireClient, batch, values_of
 
 
 @pytest.fixture
@@ -159,3 +164,85 @@ def test_a_second_node_with_the_same_id_is_refused(nodes):
         nodes.start(2, listeners="PLAINTEXT://127.0.0.1:0")
     nodes.take_disk(2, disk)
     assert sorted(nodes.call(lambda: list(nodes.image(1).brokers))) == [1, 2]
+
+
+def test_a_node_that_was_away_while_its_replica_left_does_not_bring_a_deleted_topic_back(nodes):
+    nodes.start(1, 2, 3)
+    create(nodes, "gone")
+    wait_until(lambda: len(directories(nodes, 2, "gone")) == 2)
+    nodes.kill(2)
+    keys = Keys(STORE_CLUSTER)
+
+    async def move():
+        """As the end of a reassignment does."""
+        topic_id = nodes.image(1).topic("gone").topic_id
+        for number, state in enumerate(nodes.image(1).topic("gone").partitions):
+            if state.leader == NodeId(2):
+                moved = state._replace(
+                    replicas=(NodeId(1),),
+                    isr=(NodeId(1),),
+                    leader=NodeId(1),
+                    leader_epoch=LeaderEpoch(1),
+                    partition_epoch=1,
+                    left=(NodeId(2),),
+                )
+                put = Put(keys.partition(topic_id, number), encode_partition(moved))
+                await nodes.store.commit([], [put])
+
+    nodes.run(move)
+    wait_until(lambda: set(nodes.leaders("gone")) == {1, 3})
+    delete(nodes, "gone")
+    wait_until(lambda: not any(directories(nodes, one, "gone") for one in (1, 3)))
+    nodes.start(2)
+    assert nodes.leaders("gone") == []
+    wait_until(lambda: marks(nodes) == 0)
+    assert directories(nodes, 2, "gone") == []
+
+
+def produce(nodes, topic, partition):
+    leader = nodes.leaders(topic)[partition]
+    with WireClient(nodes.address(leader)) as wire:
+        answer = wire.produce(topic, batch([b"kept"]), partition)
+    assert answer["error_code"] == 0
+
+
+def test_nodes_whose_metadata_is_lost_serve_what_each_of_them_has(nodes):
+    nodes.start(1, 2, 3)
+    create(nodes, "t")
+    wait_until(lambda: sum(len(directories(nodes, one, "t")) for one in (1, 2, 3)) == 6)
+    for partition in range(6):
+        produce(nodes, "t", partition)
+    before = nodes.leaders("t")
+    for node_id in (1, 2, 3):
+        nodes.stop(node_id)
+    nodes.forget_store()
+    nodes.start_together(1, 2, 3)
+    assert nodes.leaders("t") == before
+    for partition, leader in enumerate(before):
+        with WireClient(nodes.address(leader)) as wire:
+            found = wire.fetch("t", 0, partition)
+        assert values_of(found["records"]) == [(0, b"kept")]
+
+
+def test_nodes_are_not_started_on_metadata_that_is_older_than_their_data(nodes):
+    """Else leader epochs fall in the logs, which are taken for corrupt after the next crash."""
+    nodes.start(1)
+    create(nodes, "t")
+    keys = Keys(STORE_CLUSTER)
+
+    async def put(epoch):
+        topic = nodes.image(1).topic("t")
+        state = topic.partitions[0]._replace(leader_epoch=LeaderEpoch(epoch), partition_epoch=9)
+        put = Put(keys.partition(topic.topic_id, 0), encode_partition(state))
+        await nodes.store.commit([], [put])
+        return topic.topic_id
+
+    nodes.run(put, 7)
+    wait_until(
+        lambda: nodes.call(lambda: nodes.image(1).topic("t").partitions[0]).leader_epoch == 7
+    )
+    produce(nodes, "t", 0)
+    nodes.run(put, 6)
+    nodes.stop(1)
+    with pytest.raises(LogDirectoryUnusable, match="t-0 has records of leader epoch 7, and"):
+        nodes.start(1)

@@ -5,13 +5,17 @@ mark in the store says so, and the directory is deleted. Or it came from elsewhe
 from a Kafka broker, or the store was lost): then its topic is added to the metadata, with the topic
 id that the directory carries, so data is never locked in. A directory whose topic has another id in
 the store is left alone and reported. Runs once, at a start, before anything is served.
-Source: design D5; ADR 5.
+
+Nodes of one host do so side by side: each adds the partitions that it has, and nobody's own are
+touched. What none has added is without a leader, for its node may be yet to come; alone, a node
+makes what is missing in between, empty. Source: design D5; ADR 5.
 """
 
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from ottla.cluster.adoption_beside import Beside
 from ottla.cluster.topics import NOT_TOPICS, new_topic_id
 from ottla.env.rng import Rng
 from ottla.ids import LeaderEpoch, NodeId, TopicPartition
@@ -46,11 +50,12 @@ async def adopt(
     node_id: NodeId,
     rng: Rng,
     may_adopt: bool = True,
+    is_alone: bool = True,
 ) -> int:
     """Make store and directories agree; return the store's revision after that.
 
     ``may_adopt``: False: what nobody knows is left alone; this node has not all that others know.
-    Raises what the store raises.
+    ``is_alone``: no other node has this store. Raises what the store raises.
     """
     marks, revision = await store.scan(keys.deleted_topics)
     deleted = {keys.place(mark.key).topic_id for mark in marks}
@@ -64,13 +69,14 @@ async def adopt(
             continue
         if found.topic_id in deleted or _was_cut_short(found, where, names, image):
             unfinished.append(where)
-        elif where.topic not in image.topics:
+        elif _is_strange(found, where, image, None if is_alone else node_id):
             strangers[where.topic][where.partition] = found
-        elif found.topic_id not in (None, image.topics[where.topic].topic_id):
-            logger.error("%s: the directory %s is of another topic", where, found.directory)
     _finish_deletions(log_manager, unfinished)
     if may_adopt:
-        revision = max(revision, await _take_in_all(store, keys, strangers, node_id, rng=rng))
+        revision = max(
+            revision,
+            await _take_in_all(store, keys, strangers, node_id, rng=rng, is_alone=is_alone),
+        )
     else:
         for name in sorted(strangers):
             logger.error("%s: the cluster has no such topic; its directories stay", name)
@@ -87,6 +93,7 @@ async def _take_in_all(
     node_id: NodeId,
     *,
     rng: Rng,
+    is_alone: bool,
 ) -> int:
     """Add a topic for each name; return the revision after that, 0 when there is none."""
     revision = 0
@@ -94,8 +101,33 @@ async def _take_in_all(
         adopted = [found for partitions in strangers.values() for found in partitions.values()]
         revision = await _reserve_producer_ids(store, keys, adopted)
     for name, partitions in strangers.items():
-        revision = await _take_in(store, keys, name, partitions, node_id=node_id, rng=rng)
+        if is_alone:
+            taken = await _take_in(store, keys, name, partitions, node_id=node_id, rng=rng)
+        else:
+            taken = await Beside(store, keys, node_id, rng).take_in(name, partitions)
+        revision = max(revision, taken)
     return revision
+
+
+def _is_strange(
+    found: Log, where: TopicPartition, image: MetadataImage, beside_others: NodeId | None
+) -> bool:
+    """Tell whether the store does not know a directory. ``beside_others``: this node, if not alone.
+
+    Then others may have added the topic, and not this partition, or not what is in it.
+    """
+    topic = image.topics.get(where.topic)
+    if topic is None:
+        return True
+    if found.topic_id not in (None, topic.topic_id):
+        logger.error("%s: the directory %s is of another topic", where, found.directory)
+        return False
+    if beside_others is None:
+        return False
+    state = image.partition(where)
+    if state is None or not state.replicas:
+        return True
+    return beside_others not in state.may_have_it and found.latest_epoch >= state.leader_epoch
 
 
 async def _clear_mark(store: MetadataStore, mark: Entry, node_id: NodeId) -> int:

@@ -320,7 +320,7 @@ class Controller:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         present = len(topic.partitions)
-        factor = len(topic.partitions[0].replicas)
+        factor = len(topic.partitions[0].replicas) or 1  # Its node is yet to come: see adoption.
         added = plan_more_partitions(wanted, present, factor, self._placement_now())
         self._check_room(len(added))
         return topic, added

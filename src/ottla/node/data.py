@@ -170,10 +170,12 @@ async def follow(
     giving_up: GivingUp,
     *,
     may_adopt: bool = True,
+    is_alone: bool = True,
 ) -> Data:
     """Read the metadata and bring the log directories into line with it; return what is known then.
 
     Takes in partitions on disk that the store does not know; finishes interrupted deletions.
+    ``may_adopt``, ``is_alone``: see ``adopt``.
     """
     follower, manager = data.follower, data.logs
     configuration.read_from(follower.image)
@@ -196,9 +198,32 @@ async def follow(
         node_id=configuration.node_id,
         rng=environment.rng,
         may_adopt=may_adopt,
+        is_alone=is_alone,
     )
     await follower.reached(revision)
     return data._replace(directories_are_as_before=looked.are_as_before)
+
+
+def refuse_older_metadata(data: Data, where: str, fix: str) -> None:
+    """Raise LogDirectoryUnusable when a log has a leader epoch that the metadata does not know yet.
+
+    It was restored from an old backup: its leader epochs would be given a second time, records of
+    different histories would pass for the same, and logs whose epochs fall for corrupt. ``where``
+    it is, and ``fix``, are for people.
+    """
+    for partition, log in data.logs.logs.items():
+        topic = data.follower.image.topics.get(partition.topic)
+        if topic is None or log.topic_id != topic.topic_id:
+            continue
+        if partition.partition >= len(topic.partitions):
+            continue
+        known = topic.partitions[partition.partition].leader_epoch
+        if log.latest_epoch > known:
+            why = (
+                f"{partition} has records of leader epoch {log.latest_epoch}, and {where} knows"
+                f" {known} at most: it is older than the data"
+            )
+            raise LogDirectoryUnusable(log.directory, why, fix)
 
 
 def refuse_to_leave_out(data: Data, environment: Environment, configuration: Configuration) -> None:

@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
     from ottla.env.clock import Clock
     from ottla.environment import Environment
-    from ottla.log.directories.manager import LogManager
     from ottla.metadata.etcd.members import Security
-    from ottla.metadata.image import MetadataImage
     from ottla.node.configuration import Configuration
 
 logger = logging.getLogger(__name__)
@@ -222,25 +220,3 @@ def _read(config: Config, option: Option[str | None]) -> bytes | None:
         return Path(path).read_bytes()
     except OSError as error:
         raise InvalidConfig(option.key, None, f"cannot read {path}: {error.strerror}") from error
-
-
-def refuse_older_metadata(logs: LogManager, image: MetadataImage, address: EtcdAddress) -> None:
-    """Raise LogDirectoryUnusable when a log has a leader epoch that the metadata does not know yet.
-
-    Then etcd was restored from an old backup: its leader epochs would be given a second time, and
-    records of different histories would pass for the same.
-    """
-    for where, log in logs.logs.items():
-        topic = image.topics.get(where.topic)
-        if topic is None or log.topic_id != topic.topic_id:
-            continue
-        if where.partition >= len(topic.partitions):
-            continue
-        known = topic.partitions[where.partition].leader_epoch
-        if log.latest_epoch > known:
-            why = (
-                f"{where} has records of leader epoch {log.latest_epoch}, and {address} knows"
-                f" {known} at most: it is older than the data"
-            )
-            fix = "put a newer backup of etcd back"
-            raise LogDirectoryUnusable(log.directory, why, fix)
