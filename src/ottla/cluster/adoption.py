@@ -155,9 +155,12 @@ def _tell_of_deleted(log_manager: LogManager, keys: Keys, marks: Sequence[Entry]
 def _was_cut_short(
     found: Log, where: TopicPartition, deleted: set[str], image: MetadataImage
 ) -> bool:
-    """Whether an interrupted creation left this directory, and its topic was deleted since."""
+    """Whether an interrupted creation left this directory, and its topic was deleted since.
+
+    A topic of that name that was made anew may have fewer partitions.
+    """
     is_bare = found.topic_id is None and found.log_end_offset == 0
-    return is_bare and where.topic in deleted and where.topic not in image.topics
+    return is_bare and where.topic in deleted and image.partition(where) is None
 
 
 def _finish_deletions(log_manager: LogManager, names: list[TopicPartition]) -> None:

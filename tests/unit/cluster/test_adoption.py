@@ -210,6 +210,30 @@ async def test_a_deletion_does_not_touch_the_topic_that_came_after(
     assert TopicPartition("t", 0) in manager.logs
 
 
+async def test_what_a_creation_left_goes_though_a_smaller_topic_of_that_name_came_after(
+    written, bring_together, following, disk
+):
+    # World s1128a.1392: it stayed then, and once that topic was deleted, too, it made a new one.
+    written(("t", 0), topic_id=OTHER_ID)
+    disk.make_directory("/data/t-3")
+    keys = following.keys
+    state = PartitionState((NODE,), (NODE,), NODE, LeaderEpoch(0), 0)
+    revision = await following.store.commit(
+        [],
+        [
+            Put(keys.deleted_topic(ID), encode_name("t")),
+            Put(keys.partition(OTHER_ID, 0), encode_partition(state)),
+            Put(keys.topic_id(OTHER_ID), encode_name("t")),
+            Put(keys.topic("t"), encode_topic(TopicValue(OTHER_ID, 1))),
+        ],
+    )
+    await following.follower.reached(revision)
+    manager = await bring_together()
+    assert list(manager.logs) == [TopicPartition("t", 0)]
+    assert not disk.exists("/data/t-3")
+    assert await following.store.get(keys.deleted_topic(ID)) is None
+
+
 @pytest.mark.parametrize("was_deleted", [True, False])
 async def test_a_deleted_topics_directory_makes_way_once_it_can_be_opened_in_a_later_process_too(
     written, bring_together, following, monkeypatch, was_deleted

@@ -7,6 +7,7 @@ at all.
 """
 
 import random
+import struct
 from contextlib import suppress
 
 import pytest
@@ -162,3 +163,28 @@ def test_indexes_of_a_roll_outlive_a_kill_and_a_power_cut(open_partition, batch,
         survivor = disk.crash(SeededRng(seed))
         found = open_partition(survivor, "/data", recovery_point=121, **config)
         assert found.segments[0].largest_timestamp().timestamp == NOW + 109 * 3, seed
+
+
+def test_a_time_index_of_an_earlier_writing_does_not_tell_what_comes_before_its_entries(
+    open_partition, batch
+):
+    # World s1128a.1245: offsets of all batches, times of few; the latest batch but one between two
+    # entries was passed over, and the next one was indexed as the latest so far.
+    disk = MemoryDisk()
+    disk.make_directory("/data")
+    times = [0, 10, 40, 20, 30, 50, 60]
+    log = open_partition(disk, "/data", index_interval_bytes=1)
+    for time_ms in times:
+        records = batch(1, timestamp=NOW + time_ms)
+        log.append(records, leader_epoch=0, origin=AppendOrigin.CLIENT)
+    log.flush()
+    offsets, indexed = (
+        disk.open(log.segments[0].path_of(suffix)) for suffix in (".index", ".timeindex")
+    )
+    log.close()
+    offsets.truncate(4 * SUFFIXES[".index"])  # The last one is of offset 4.
+    indexed.truncate(0)
+    indexed.write_at(0, struct.pack(">qI", NOW + 50, 5))
+    found = open_partition(disk, "/data", recovery_point=7, index_interval_bytes=1)
+    found.check(are_indexes_sure=False)
+    assert found.segments[0].first_batch_reaching(NOW + 35, 0).base_offset == 2

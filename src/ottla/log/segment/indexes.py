@@ -116,12 +116,13 @@ class SegmentIndexes:
     def joint(
         self, keep_below: int, batches_from: BatchesFrom, *, trusted: bool
     ) -> tuple[int, TimestampOffset] | None:
-        """Drop the entries from a batch on, and return its position and the latest time before it.
+        """Drop the offset entries from a batch on; return its position and the latest time there.
 
-        The batch starts at or below the one that holds ``keep_below``, and has an entry to get
-        again. The last entries kept agree with the log; with ``trusted`` (after a clean stop) they
-        are as many as possible. None: there is no such batch, and none of the entries is to be
-        used. After a power cut a page in the middle of a file may hold zeros: what is kept rises.
+        No batch before it is later; one that comes soon after it has that time, if none before it.
+        It starts at or below the one that holds ``keep_below``, and has an entry to get again. The
+        last entries kept agree with the log; with ``trusted`` (after a clean stop) they are as many
+        as possible. None: there is no such batch, and none of the entries is to be used. After a
+        power cut a page in the middle of a file may hold zeros: what is kept rises.
         """
         self.offsets.keep_below(keep_below)
         self.times.keep_below(keep_below)
@@ -143,7 +144,10 @@ class SegmentIndexes:
         """Resume at the last time entry that agrees with the log.
 
         After a kill the two indexes end at different places, since each is written behind by
-        itself: no time entry knows of the batches after it, whatever offset entries say.
+        itself: no time entry knows of the batches after it, whatever offset entries say. Nor do
+        two tell what lies between them: after a power cut the file may be of an earlier writing,
+        with fewer entries, beside one with all offsets. So what is noted again counts from the
+        time of this entry on, also where that comes a little later.
         """
         offsets, times = self.offsets, self.times
         while (time_entry := times.last()) is not None:
@@ -152,10 +156,9 @@ class SegmentIndexes:
             if entry is None:
                 return None
             if agrees(entry, time_entry, batches_from):
-                # The entry's own batch is noted again, and with it a new entry may be due.
                 offsets.keep_below(entry.offset)
-                before = times.last() or TimestampOffset(NO_TIMESTAMP, self._base_offset)
-                return entry.position, before
+                times.append(*time_entry)  # Is written again: it may be in memory only, and clean.
+                return entry.position, time_entry
         return None
 
 
