@@ -165,13 +165,16 @@ def begin_reassignment(state: PartitionState, target: Collection[NodeId]) -> Par
     """Let the replicas become ``target``, in this order; one that is under way is replaced.
 
     Those that go stay behind the others until ``finish_reassignment``. Without a change of members
-    only the order changes, at once.
+    only the order changes, at once. Who was to be added before still is to be, or to be and to go:
+    so those are kept that are in sync, and a cancel goes back to where it all began.
     """
+    before = {*state.replicas} - {*state.adding}
     removing = tuple(node for node in state.replicas if node not in target)
+    replicas = (*target, *removing)
     return _in_order(
         state._replace(
-            replicas=(*target, *removing),
-            adding=tuple(node for node in target if node not in state.replicas),
+            replicas=replicas,
+            adding=tuple(node for node in replicas if node not in before),
             removing=removing,
             left=tuple(node for node in state.left if node not in target),
             partition_epoch=state.partition_epoch + 1,
@@ -190,7 +193,7 @@ def finish_reassignment(
     if not state.adding and not state.removing:
         return state
     without = _without(state, state.removing)
-    if not {*state.adding} <= {*without.isr}:
+    if not {*state.adding} - {*state.removing} <= {*without.isr}:
         return state
     if len(without.isr) < max(effective_min_isr(without, min_insync_replicas), 1):
         return state

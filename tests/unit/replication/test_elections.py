@@ -235,6 +235,20 @@ def test_a_cancelled_reassignment_goes_back_in_a_new_epoch():
     assert (after.leader, after.leader_epoch, after.isr) == (B, 6, (B, A))
 
 
+def test_another_reassignment_waits_for_those_that_the_one_before_was_to_add():
+    """Else the replicas in sync would go, and leave one that has nothing yet."""
+    first = begin_reassignment(state(isr=(A, B), replicas=(A, B)), (C, D))
+    second = begin_reassignment(first, (A, C))
+    assert (second.replicas, second.removing) == ((A, C, D, B), (D, B))
+    assert finish_reassignment(second, LIVE, 1) is second
+    after = finish_reassignment(change_isr(second, (A, B, C), 1), LIVE, 1)
+    assert (after.replicas, after.isr, after.adding, after.left) == ((A, C), (A, C), (), (B, D))
+    cancelled = cancel_reassignment(second, LIVE, 1)
+    assert (cancelled.replicas, cancelled.adding, cancelled.left) == ((A, B), (), (C, D))
+    back = begin_reassignment(first, (A, B))
+    assert finish_reassignment(back, LIVE, 1).replicas == (A, B)
+
+
 def test_it_cannot_go_back_to_replicas_that_lack_what_is_committed():
     alone = state(isr=(A,), replicas=(A,))
     begun = begin_reassignment(alone, (D,))
