@@ -106,12 +106,18 @@ class Inspector:
         return ""
 
     def look_for_absent(self, absent):
-        """Find where a node counts as in sync though nobody has heard of it for long."""
+        """Find where a node counts as in sync though nobody has heard of it for long.
+
+        One that has all that there is may stay, as in Kafka: nothing waits for it.
+        """
         for machine in self.world.machines:
             if machine is absent or not machine.is_up:
                 continue
             for where, partition in self._hosted(machine).items():
-                if partition.is_leader and absent.number in partition.state.isr:
+                if not partition.is_leader or absent.number not in partition.state.isr:
+                    continue
+                remote = partition.view.remote(absent.number) if partition.view else None
+                if remote is None or remote.end_offset < partition.log.log_end_offset:
                     text = f"{absent.name} has been away, and is in the ISR: {partition.state}"
                     self.world.problem(f"{machine.name}: {where}: {text}")
                     return
