@@ -75,12 +75,20 @@ class StoreServer:
         self._sessions: dict[int, _ServedSession] = {}
         self._in_service = 0
         self.link = Link(self._take, self._lost)
-        self.heard_at = clock.monotonic()
-        """Use: when the user was last heard, in seconds of the clock."""
+        self._heard_at = clock.monotonic()
         self.on_lost: Callable[[], None] = _nothing
         """Use: called when the link has ended."""
         self.on_other: Callable[[int, memoryview], None] = _no_other
         """Use: takes kind and body of frames that are not the store's."""
+
+    @property
+    def heard_at(self) -> float:
+        """When the user was last heard, in seconds of the clock; now, while it cannot be."""
+        return self._clock.monotonic() if self._is_deaf() else self._heard_at
+
+    def _is_deaf(self) -> bool:
+        """Tell whether the link is not read: what the user asked is not done yet, by our fault."""
+        return self._in_service >= REQUESTS_MAX
 
     def tell(self, kind: int, message: Message) -> None:
         """Send a frame that has no answer; without effect when the link has ended."""
@@ -89,7 +97,7 @@ class StoreServer:
     # What arrives.
 
     def _take(self, kind: int, correlation: int, body: memoryview) -> None:
-        self.heard_at = self._clock.monotonic()
+        self._heard_at = self._clock.monotonic()
         if kind >= Kind.OF_OTHERS:
             self.on_other(kind, body)
         elif kind == Kind.RENEW_SESSION:
@@ -120,12 +128,16 @@ class StoreServer:
 
     def _begin(self, correlation: int, service: Service) -> None:
         self._in_service += 1
-        if self._in_service >= REQUESTS_MAX:
+        if self._is_deaf():
             self.link.pause_reading()
 
         def ended(task: asyncio.Task[None]) -> None:
+            was_deaf = self._is_deaf()
             self._in_service -= 1
-            if self._in_service < REQUESTS_MAX:
+            if was_deaf and not self._is_deaf():
+                self._heard_at = self._clock.monotonic()
+                for session in self._sessions.values():
+                    session.renew()  # Its renewals are still unread.
                 self.link.resume_reading()
             self._report(task)
 
@@ -232,7 +244,9 @@ class StoreServer:
         if not self.link.is_open:
             await session.close()
             return
-        served = _ServedSession(session, ttl_seconds, self._clock, self._expired)
+        served = _ServedSession(
+            session, ttl_seconds, self._clock, is_deaf=self._is_deaf, expired=self._expired
+        )
         self._sessions[session.id] = served
         self.link.send(Kind.DONE, correlation, Number(number=session.id))
 
@@ -265,11 +279,15 @@ class _ServedSession:
         session: Session,
         ttl_seconds: float,
         clock: Clock,
+        *,
+        is_deaf: Callable[[], bool],
         expired: Callable[[int], None],
     ) -> None:
+        """``is_deaf`` tells whether the user cannot be heard; ``expired`` is told of the end."""
         self._session = session
         self._ttl_seconds = ttl_seconds
         self._clock = clock
+        self._is_deaf = is_deaf
         self._expired = expired
         self._deadline = clock.monotonic() + ttl_seconds
         self._is_over = False
@@ -291,6 +309,8 @@ class _ServedSession:
         self._timer = self._clock.call_later(delay_seconds, self._look)
 
     def _look(self) -> None:
+        if self._is_deaf():
+            self.renew()
         if self._deadline > self._clock.monotonic():
             self._arm()
         else:

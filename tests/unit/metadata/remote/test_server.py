@@ -6,8 +6,8 @@ import pytest
 from ottla.env.clock import ManualClock
 from ottla.metadata.memory_store import MemoryStore
 from ottla.metadata.remote.link import FRAME_BYTES_MAX
-from ottla.metadata.remote.messages import Changes, Kind, Number, OpenSession, Watch
-from ottla.metadata.remote.server import StoreServer
+from ottla.metadata.remote.messages import Changes, Commit, Kind, Number, OpenSession, Watch
+from ottla.metadata.remote.server import REQUESTS_MAX, StoreServer
 from ottla.metadata.remote.store import RemoteStore
 from ottla.metadata.store import Ambiguous, Guard, Put, SessionState, Unavailable
 
@@ -20,7 +20,7 @@ class Wire(asyncio.Transport):
         self.link = link
         self.frames = []
         self.on_frame = lambda kind, body: None
-        self.is_closed = False
+        self.is_closed = self.is_paused = False
         link.connection_made(self)
 
     def write(self, data):
@@ -40,7 +40,13 @@ class Wire(asyncio.Transport):
     abort = close
 
     def is_reading(self):
-        return True
+        return not self.is_paused
+
+    def pause_reading(self):
+        self.is_paused = True
+
+    def resume_reading(self):
+        self.is_paused = False
 
 
 @pytest.fixture
@@ -92,6 +98,42 @@ async def test_a_user_that_stands_still_loses_its_session_and_hears_of_it(store,
     await turns()
     assert await store.get("live") is None
     assert wire.frames[-1][0] == Kind.SESSION_ENDED
+
+
+async def test_a_user_that_is_not_read_because_it_asks_much_keeps_its_session(
+    store, clock, monkeypatch
+):
+    """Of a slow disk: its renewals stand behind hundreds of commits."""
+    server = StoreServer(store, clock)
+    wire = Wire(server.link)
+    wire.send(Kind.OPEN_SESSION, 1, OpenSession(ttl_seconds=9.0))
+    await turns()
+    session = Number.decode(wire.frames[0][2], 0)
+    await store.commit([], [Put("live", b"", session.number)])
+    commit, slow = store.commit, asyncio.Event()
+
+    async def later(guards, ops):
+        await slow.wait()
+        return await commit(guards, ops)
+
+    monkeypatch.setattr(store, "commit", later)
+    for number in range(REQUESTS_MAX):
+        wire.send(Kind.COMMIT, number + 2, Commit(guards=[], ops=[]))
+    for _ in range(5):
+        clock.advance(8.0)
+        await turns()
+    assert await store.get("live") is not None
+    assert server.heard_at == clock.monotonic()
+    assert wire.is_paused
+    slow.set()
+    await turns()
+    assert not wire.is_paused
+    clock.advance(8.9)
+    await turns()
+    assert await store.get("live") is not None, "it may be heard again"
+    clock.advance(0.2)
+    await turns()
+    assert await store.get("live") is None
 
 
 async def test_the_end_of_the_link_ends_sessions_at_once(store, clock):
