@@ -92,6 +92,8 @@ class Membership:
         """Use: the revision of this node's registration."""
         self._seen = -1
         """Use: that of the registration which the image shows."""
+        self._image: MetadataImage | None = None
+        """Use: to tell whether the seat is free. None: nothing was heard yet."""
         self._rejoining: asyncio.Task[None] | None = None
         self._seating: asyncio.Task[None] | None = None
         """Use: tries to take the controller's seat, until somebody has it."""
@@ -111,6 +113,8 @@ class Membership:
         self._has_joined = True
         if self.state is SessionState.LOST:  # It was lost during the last await.
             self._join_again()
+        elif revision == self._registered:  # Another node has the seat, or had it just now.
+            self._seek_seat()
         return revision
 
     async def leave(self) -> None:
@@ -198,8 +202,16 @@ class Membership:
         if self._node_id in delta.brokers:
             broker = image.brokers.get(self._node_id)
             self._seen = -1 if broker is None else broker.epoch
-        is_free = delta.controller_changed and image.controller == NO_LEADER
-        if is_free and self._has_joined and self._seating is None:
+        self._image = image
+        if delta.controller_changed:
+            self._seek_seat()
+
+    def _seek_seat(self) -> None:
+        """Begin to take the controller's seat if it is free, as far as this node has heard."""
+        image = self._image
+        if image is None or image.controller != NO_LEADER:
+            return
+        if self._has_joined and self._seating is None:
             self._seating = begin_task(
                 self._take_seat(image), name="take the controller's seat", ended=self._seat_taken
             )
@@ -259,6 +271,8 @@ class Membership:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             logger.error("the controller's seat could not be taken", exc_info=error)
+        elif not task.cancelled():
+            self._seek_seat()  # It may have become free again while the task ended.
 
     async def _pause(self) -> None:
         over = asyncio.Event()

@@ -1,16 +1,18 @@
 """A node is a member of its cluster for as long as it lives, whatever becomes of its session."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from ottla.cluster.membership import REJOIN_RETRY_SECONDS, AlreadyRegistered, Membership
 from ottla.env.clock import ManualClock
 from ottla.ids import NodeId
+from ottla.metadata.image import MetadataDelta
 from ottla.metadata.keys import Keys
 from ottla.metadata.memory_store import MemoryStore
-from ottla.metadata.store import Ambiguous, Delete, SessionState, Unavailable
-from ottla.metadata.values import NO_LEADER, BrokerValue, decode_controller
+from ottla.metadata.store import Ambiguous, Delete, Put, SessionState, Unavailable
+from ottla.metadata.values import NO_LEADER, BrokerValue, decode_controller, encode_controller
 
 KEYS = Keys("local")
 BROKER = BrokerValue(host="here", port=9092, rack=None)
@@ -106,6 +108,31 @@ async def test_a_node_that_left_does_not_come_back(store, clock, membership):
     clock.advance(60)
     await turns()
     assert not await is_member(store)
+
+
+async def test_a_seat_that_is_given_up_while_a_node_joins_is_taken(
+    store, clock, membership, monkeypatch
+):
+    """The image told of it before the node was a member; nobody else may be there to take it."""
+    other = await store.session(9, lambda _: None)
+    seat = Put(KEYS.controller, encode_controller(NodeId(8)), other.id)
+    await store.commit([], [seat])
+    commit = store.commit
+
+    async def amid(guards, ops):
+        try:
+            return await commit(guards, ops)
+        finally:
+            if ops[0].key == KEYS.controller:
+                monkeypatch.setattr(store, "commit", commit)
+                await other.close()
+                image = SimpleNamespace(controller=NO_LEADER, brokers={})
+                membership.apply(image, MetadataDelta(revision=9, controller_changed=True))
+
+    monkeypatch.setattr(store, "commit", amid)
+    await membership.join()
+    await turns()
+    assert await is_member(store)
 
 
 async def test_leaving_in_the_middle_of_joining_again_ends(store, clock, membership, monkeypatch):
