@@ -153,6 +153,13 @@ class Nodes:
         """End a node at once. ``lasts``: nobody has noticed yet; its session goes on."""
         self.run(self._kill, node_id, lasts)
 
+    def kill_together(self, *node_ids):
+        """End nodes at the same moment: none of them sees another one go."""
+        for node_id in node_ids:
+            self.call(self.broker(node_id).node.work.elections.stop)
+        for node_id in node_ids:
+            self.kill(node_id)
+
     def forget_disk(self, node_id):
         """Let a node that does not run begin with an empty disk."""
         del self._disks[node_id]

@@ -41,6 +41,7 @@ from ottla.node.data import (
     refuse_older_metadata,
     refuse_to_leave_out,
     watch_logs,
+    without_clean_stop,
 )
 from ottla.node.doors import (
     Doors,
@@ -262,6 +263,7 @@ class Broker:
             opened.store = store = await self._open_given_store()
             found = known_cluster(env, configuration, self._giving_up)
             cluster_id = await agree_on_cluster(store, keys, found or new_cluster_id(env.rng))
+        unclean = without_clean_stop(env, configuration)
         logs = open_logs(env, configuration, self._giving_up, cluster_id=cluster_id)
         manager, self.cluster_id, self.data_is_new = logs
         opened.logs = manager
@@ -270,7 +272,7 @@ class Broker:
             opened.store = store = await open_store(env, configuration, self._giving_up)
             self.cluster_id = await agree_on_own_store(store, keys, logs, configuration)
         opened.follower = follower = ImageFollower(store, keys, env.clock)
-        data = Data(manager, keys, store, follower)
+        data = Data(manager, keys, store, follower, unclean=unclean)
         data = await follow(
             data,
             env,

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.env.rng import SeededRng
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import Put
 from ottla.metadata.values import decode_known_broker
@@ -121,6 +122,18 @@ def test_each_node_is_killed_in_turn_and_nothing_acknowledged_is_lost(nodes):
         wait_for_isr(nodes)
     assert sorted(consumed(nodes, len(sent))) == sorted(sent)
     assert all(state.leader_epoch > 0 for state in states(nodes))
+
+
+def test_what_followers_have_synced_outlives_a_power_cut_though_leaders_had_not(nodes):
+    """With flush.messages above 1 a leader acknowledges what is in its page cache."""
+    create(nodes, min_insync_replicas="2", flush_messages="1000000")
+    assert not produce(producer_of(nodes), values(b"kept"))
+    nodes.kill_together(1, 2, 3)
+    for node in (1, 2, 3):
+        nodes.take_disk(node, nodes.disk(node).crash(SeededRng(node)))
+    nodes.start_together(1, 2, 3)
+    wait_for_isr(nodes)
+    assert sorted(consumed(nodes, 90)) == sorted(values(b"kept"))
 
 
 def test_a_group_goes_on_where_it_was_when_its_coordinator_is_killed(nodes):

@@ -18,7 +18,7 @@ from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.log.directories.manager import LogManager
 from ottla.log.directories.space import SpaceLimits
 from ottla.log.files.checkpoints import read_meta_properties
-from ottla.log.files.layout import META_PROPERTIES
+from ottla.log.files.layout import CLEAN_SHUTDOWN, META_PROPERTIES
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import MetadataStore
@@ -58,6 +58,8 @@ class Data(NamedTuple):
     follower: ImageFollower
     directories_are_as_before: bool = False
     """The log directories are those of the last start, whole."""
+    unclean: frozenset[str] = frozenset()
+    """The log directories that a former process did not close, or that are new."""
 
 
 def known_cluster(
@@ -74,6 +76,14 @@ def known_cluster(
         why = f"its {META_PROPERTIES} cannot be read ({error.strerror})"
         raise giving_up.without_metadata(why) from error
     return None if known is None else known.cluster_id
+
+
+def without_clean_stop(environment: Environment, configuration: Configuration) -> frozenset[str]:
+    """Return the log directories without the mark of a clean stop; before logs are opened."""
+    disk = environment.disk
+    return frozenset(
+        path for path in configuration.log_dirs if not disk.exists(f"{path}/{CLEAN_SHUTDOWN}")
+    )
 
 
 def open_logs(

@@ -5,6 +5,8 @@ Loaded with the first partition of several replicas. Knows the store, the peers 
 """
 
 import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ottla.config import replication as options
 from ottla.config.hosts import BROKER_SESSION_TIMEOUT_MS
@@ -13,7 +15,7 @@ from ottla.env.awake_clock import AwakeClock
 from ottla.environment import Environment
 from ottla.ids import TopicId, TopicPartition
 from ottla.metadata.mirror import update
-from ottla.metadata.values import NO_LEADER, decode_partition, encode_partition
+from ottla.metadata.values import NO_LEADER, PartitionState, decode_partition, encode_partition
 from ottla.node.configuration import Configuration
 from ottla.node.data import Data
 from ottla.node.links import NodeLinks
@@ -29,6 +31,9 @@ from ottla.replication.replicas import ReplicaPorts, Replicas
 from ottla.replication.standing import Standing
 
 logger = logging.getLogger(__name__)
+
+Decide = Callable[[TopicPartition, PartitionState], PartitionState]
+"""Returns what a partition should be; the same object: it stays as it is."""
 
 
 def make_replicas(
@@ -109,36 +114,69 @@ def make_elector(data: Data, environment: Environment, configuration: Configurat
 
 
 async def withdraw_from(
-    data: Data, configuration: Configuration, missing: list[tuple[TopicPartition, TopicId]]
+    data: Data,
+    configuration: Configuration,
+    missing: Sequence[tuple[TopicPartition, TopicId]],
+    doubtful: Sequence[tuple[TopicPartition, TopicId]] = (),
 ) -> None:
     """Take this node out of ISR and ELR of partitions whose log it has not: before it registers.
 
     Else the node could be elected with an empty log. While a log directory is away no log is made
     that may be in it: then nobody is taken out who may be the only one that has all, unless others
-    are allowed to lead. Raises MetadataError.
-    """
-    node = configuration.node_id
-    may_come_back = bool(data.logs.away())
-    for where, topic_id in missing:
-        is_unclean_fine = configuration.of_topic(where.topic)[UNCLEAN_LEADER_ELECTION_ENABLE]
-        is_kept = may_come_back and not is_unclean_fine
+    are allowed to lead.
 
-        def changed(
-            value: bytes | None, where: TopicPartition = where, is_kept: bool = is_kept
-        ) -> bytes | None:
+    ``doubtful``: of which a former process may have acknowledged what it had not synced, and has
+    ended uncleanly. If it led them it is taken out, too, where others are in sync: a follower syncs
+    before it says what it has. Raises MetadataError.
+    """
+    withdrawal = _Withdrawal(data, configuration)
+    for where, topic_id in missing:
+        await withdrawal.carry_out(where, topic_id, withdrawal.of_lost)
+    for where, topic_id in doubtful:
+        await withdrawal.carry_out(where, topic_id, withdrawal.of_doubtful)
+
+
+class _Withdrawal(NamedTuple):
+    """How this node leaves ISRs before it registers."""
+
+    data: Data
+    configuration: Configuration
+
+    def of_lost(self, where: TopicPartition, state: PartitionState) -> PartitionState:
+        """Return the state without this node, which has no log."""
+        is_gone = not self.data.directories_are_as_before
+        after = withdraw(state, self.configuration.node_id, has_made=is_gone)
+        if after is state or after.isr or after.elr:
+            return after
+        config = self.configuration.of_topic(where.topic)
+        if self.data.logs.away() and not config[UNCLEAN_LEADER_ELECTION_ENABLE]:
+            return state
+        if is_gone:
+            logger.error("%s: the log is lost here, and nobody else has all of it", where)
+        return after
+
+    def of_doubtful(self, _: TopicPartition, state: PartitionState) -> PartitionState:
+        """Return the state without this node if it led, and others are in sync."""
+        node = self.configuration.node_id
+        after = withdraw(state, node) if state.leader == node else state
+        return after if after.isr or after.elr else state
+
+    async def carry_out(self, where: TopicPartition, topic_id: TopicId, decide: Decide) -> None:
+        """Let a partition be what ``decide`` says, and the image tell of it."""
+
+        def changed(value: bytes | None) -> bytes | None:
             if value is None:
                 return None
             state = decode_partition(value)
-            after = withdraw(state, node, has_made=not data.directories_are_as_before)
-            if after is state or (is_kept and not after.isr and not after.elr):
+            after = decide(where, state)
+            if after is state:
                 return value
             if after.leader != NO_LEADER:
                 # This write is newer than the leader's registration; it must not pass for a grant.
                 after = grant_anew(after)
-            if not after.isr and not after.elr and not data.directories_are_as_before:
-                logger.error("%s: the log is lost here, and nobody else has all of it", where)
             return encode_partition(after)
 
-        entry = await update(data.store, data.keys.partition(topic_id, where.partition), changed)
+        key = self.data.keys.partition(topic_id, where.partition)
+        entry = await update(self.data.store, key, changed)
         if entry is not None:
-            await data.follower.reached(entry.mod_rev)
+            await self.data.follower.reached(entry.mod_rev)

@@ -101,13 +101,21 @@ class Work(NamedTuple):
     async def withdraw(self, data: Data, configuration: Configuration) -> None:
         """Take this node out of the ISRs of partitions whose logs it has lost; before it registers.
 
-        Raises MetadataError.
+        Or the ends of whose logs, which it had acknowledged unsynced. Raises MetadataError.
         """
         missing = self.replica_manager.hosting.missing_at_start
-        if missing:
+        doubtful = [
+            (partition.topic_partition, partition.topic_id)
+            for partition in self.replica_manager.partitions
+            if len(partition.state.replicas) > 1
+            and partition.state.leader == configuration.node_id
+            and partition.log.config.flush_messages != 1
+            and partition.log_dir in data.unclean
+        ]
+        if missing or doubtful:
             from ottla.node.replicas import withdraw_from  # noqa: PLC0415 - few lose a disk
 
-            await withdraw_from(data, configuration, missing)
+            await withdraw_from(data, configuration, missing, doubtful)
 
     async def hand_over(self) -> int:
         """Let other nodes lead what they can; return how many partitions they lead now."""

@@ -33,7 +33,7 @@ async def withdrawn():
     follower = ImageFollower(store, keys, ManualClock())
     await follower.start()
 
-    async def withdrawn(isr, elr=(), *, away=(), may_be_unclean=False):
+    async def withdrawn(isr, elr=(), *, away=(), may_be_unclean=False, is_there=False):
         key = keys.partition(TOPIC_ID, 0)
         leader = isr[0] if isr else NO_LEADER
         state = PartitionState((ME, OTHER), isr, leader, LeaderEpoch(3), 5, elr=elr)
@@ -52,7 +52,11 @@ async def withdrawn():
         configuration = SimpleNamespace(
             node_id=ME, of_topic=lambda _: {UNCLEAN_LEADER_ELECTION_ENABLE: may_be_unclean}
         )
-        await withdraw_from(data, configuration, [(TopicPartition("t", 0), TOPIC_ID)])
+        which = [(TopicPartition("t", 0), TOPIC_ID)]
+        if is_there:
+            await withdraw_from(data, configuration, (), which)
+        else:
+            await withdraw_from(data, configuration, which)
         return decode_partition((await store.get(key)).value)
 
     yield withdrawn
@@ -82,3 +86,12 @@ async def test_others_may_lead_that_lack_records_when_it_is_lost_or_that_is_allo
     assert (after.leader, after.isr, after.elr) == (NO_LEADER, (), ())
     after = await withdrawn((ME,), away=AWAY, may_be_unclean=True)
     assert (after.leader, after.isr, after.elr) == (NO_LEADER, (), ())
+
+
+async def test_a_leader_that_may_have_lost_its_end_leaves_to_those_in_sync(withdrawn):
+    after = await withdrawn((ME, OTHER), is_there=True)
+    assert (after.leader, after.isr, after.leader_epoch) == (NO_LEADER, (OTHER,), 4)
+    after = await withdrawn((ME,), is_there=True)
+    assert (after.leader, after.isr) == (ME, (ME,)), "nobody has more"
+    after = await withdrawn((OTHER, ME), is_there=True)
+    assert (after.leader, after.isr) == (OTHER, (OTHER, ME)), "a follower has synced it"
