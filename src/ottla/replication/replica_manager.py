@@ -319,8 +319,9 @@ class ReplicaManager:
         A state that is newer than the registration is of this process: when the image was behind
         it tells of both at once.
         """
-        is_newer = self.changed_at(topic_id, where.partition) > self.broker_epoch
-        if is_newer or len(state.replicas) == 1:
+        if len(state.replicas) == 1 or state.leader != self._node_id:
+            return LeaderEpoch(-1)
+        if self.changed_at(topic_id, where.partition) > self.broker_epoch:
             return LeaderEpoch(-1)
         from ottla.replication.elections import (  # noqa: PLC0415 - one node needs none
             fenced_epoch_of,
