@@ -40,6 +40,9 @@ from ottla.metadata.values import (
 
 logger = logging.getLogger(__name__)
 
+MADE_UP_ABOVE = 1 << 40
+"""How far above the next one that is free a producer id may be to be believed."""
+
 
 async def adopt(
     store: MetadataStore,
@@ -72,6 +75,8 @@ async def adopt(
         elif _is_strange(found, where, image, None if is_alone else node_id):
             strangers[where.topic][where.partition] = found
     _finish_deletions(log_manager, unfinished)
+    logs = list(log_manager.logs.values())
+    revision = max(revision, await _reserve_producer_ids(store, keys, logs))
     if may_adopt:
         revision = max(
             revision,
@@ -97,9 +102,6 @@ async def _take_in_all(
 ) -> int:
     """Add a topic for each name; return the revision after that, 0 when there is none."""
     revision = 0
-    if strangers:
-        adopted = [found for partitions in strangers.values() for found in partitions.values()]
-        revision = await _reserve_producer_ids(store, keys, adopted)
     for name, partitions in strangers.items():
         if is_alone:
             taken = await _take_in(store, keys, name, partitions, node_id=node_id, rng=rng)
@@ -171,22 +173,27 @@ def _finish_deletions(log_manager: LogManager, names: list[TopicPartition]) -> N
         logger.error("%s is deleted but its directory stays: %s", where, error)
 
 
-async def _reserve_producer_ids(store: MetadataStore, keys: Keys, adopted: list[Log]) -> int:
-    """Reserve the producer ids that these logs know; return the revision after that.
+async def _reserve_producer_ids(store: MetadataStore, keys: Keys, logs: list[Log]) -> int:
+    """Reserve the producer ids that these logs know; return the revision after that, 0: it is so.
 
-    If a new producer got such an id, its first batches would be taken for resends: acknowledged,
-    but not stored.
+    The store gave them out, unless it is an older copy, or the logs came from elsewhere. If a new
+    producer got such an id, its first batches would be taken for resends: acknowledged, but not
+    stored. Ids far above were given by nobody: a client has made them up.
     """
-    known = [producer_id for found in adopted for producer_id, _ in found.producers.states]
-    if not known:
+    entry = await store.get(keys.producer_id_block)
+    block = 0 if entry is None else decode_number(entry.value)
+    end = block + MADE_UP_ABOVE
+    known = (one for log in logs for one, _ in log.producers.states if block <= one < end)
+    first_free = max(known, default=-1) + 1
+    if not first_free:
         return 0
-    first_free = max(known) + 1
+    logger.warning("producer ids below %d are known to logs here: they are reserved", first_free)
 
     def raised(value: bytes | None) -> bytes:
         return encode_number(max(first_free, 0 if value is None else decode_number(value)))
 
-    entry = await update(store, keys.producer_id_block, raised)
-    return 0 if entry is None else entry.mod_rev
+    raised_entry = await update(store, keys.producer_id_block, raised)
+    return 0 if raised_entry is None else raised_entry.mod_rev
 
 
 async def _take_in(

@@ -97,6 +97,33 @@ async def test_a_new_producer_is_not_taken_for_one_of_an_adopted_log(
         assert await given >= expected
 
 
+async def test_no_producer_gets_an_id_that_is_known_though_the_metadata_is_older(
+    disk, bring_together, following
+):
+    """Its first batch would be acknowledged as one that is there, and not be stored."""
+    keys = following.keys
+    manager = open_logs(disk)
+    log = manager.create(TopicPartition("t", 0), ID)
+    for producer_id in (7, 1 << 62):  # The other one is made up by a client.
+        producer = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+        log.append(memoryview(build_batch([Record(value=b"old")], **producer)), leader_epoch=0)
+    manager.stop()
+    state = PartitionState((NODE,), (NODE,), NODE, LeaderEpoch(0), 0)
+    revision = await following.store.commit(
+        [],
+        [
+            Put(keys.partition(ID, 0), encode_partition(state)),
+            Put(keys.topic("t"), encode_topic(TopicValue(ID, 1))),
+        ],
+    )
+    await following.follower.reached(revision)
+    (await bring_together()).stop()
+    given = asyncio.get_running_loop().create_future()
+    ids = ProducerIds(following.store, keys.producer_id_block)
+    ids.next().on_done(lambda pending: given.set_result(pending.value))
+    assert 8 <= await given < 100_000
+
+
 async def test_a_copied_directory_is_served_under_its_own_topic_id(
     written, bring_together, following
 ):
