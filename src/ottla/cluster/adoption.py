@@ -6,35 +6,28 @@ from a Kafka broker, or the store was lost): then its topic is added to the meta
 id that the directory carries, so data is never locked in. A directory whose topic has another id in
 the store is left alone and reported. Runs once, at a start, before anything is served.
 
-Nodes of one host do so side by side: each adds the partitions that it has, and nobody's own are
-touched. What none has added is without a leader, for its node may be yet to come; alone, a node
-makes what is missing in between, empty. Source: design D5; ADR 5.
+Nodes of one host do so side by side: see ``taking_in``. Source: design D5; ADR 5.
 """
 
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from ottla.cluster.adoption_beside import Beside
-from ottla.cluster.topics import NOT_TOPICS, new_topic_id
+from ottla.cluster.taking_in import TakingIn
+from ottla.cluster.topics import NOT_TOPICS
 from ottla.env.rng import Rng
-from ottla.ids import LeaderEpoch, NodeId, TopicPartition
+from ottla.ids import NodeId, TopicPartition
 from ottla.log.directories.duplicates import settle_duplicates
 from ottla.log.directories.manager import LogManager
 from ottla.log.log import Log
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.keys import Keys
 from ottla.metadata.mirror import update
-from ottla.metadata.store import ABSENT, OPS_MAX, Entry, Guard, MetadataStore, Op, Put
+from ottla.metadata.store import Entry, MetadataStore
 from ottla.metadata.values import (
-    PartitionState,
-    TopicValue,
     decode_name,
     decode_number,
-    encode_name,
     encode_number,
-    encode_partition,
-    encode_topic,
     without_node,
 )
 
@@ -72,7 +65,7 @@ async def adopt(
             continue
         if found.topic_id in deleted or _was_cut_short(found, where, names, image):
             unfinished.append(where)
-        elif _is_strange(found, where, image, None if is_alone else node_id):
+        elif _is_strange(found, where, image, node_id):
             strangers[where.topic][where.partition] = found
     _finish_deletions(log_manager, unfinished)
     logs = list(log_manager.logs.values())
@@ -103,20 +96,16 @@ async def _take_in_all(
     """Add a topic for each name; return the revision after that, 0 when there is none."""
     revision = 0
     for name, partitions in strangers.items():
-        if is_alone:
-            taken = await _take_in(store, keys, name, partitions, node_id=node_id, rng=rng)
-        else:
-            taken = await Beside(store, keys, node_id, rng).take_in(name, partitions)
-        revision = max(revision, taken)
+        taking_in = TakingIn(store, keys, node_id, rng, is_alone)
+        revision = max(revision, await taking_in.topic(name, partitions))
     return revision
 
 
-def _is_strange(
-    found: Log, where: TopicPartition, image: MetadataImage, beside_others: NodeId | None
-) -> bool:
-    """Tell whether the store does not know a directory. ``beside_others``: this node, if not alone.
+def _is_strange(found: Log, where: TopicPartition, image: MetadataImage, node_id: NodeId) -> bool:
+    """Tell whether the store does not know a directory.
 
-    Then others may have added the topic, and not this partition, or not what is in it.
+    It may know the topic, and not this partition, or not what is in it: it is an older copy, or
+    another node has added the topic.
     """
     topic = image.topics.get(where.topic)
     if topic is None:
@@ -124,12 +113,10 @@ def _is_strange(
     if found.topic_id not in (None, topic.topic_id):
         logger.error("%s: the directory %s is of another topic", where, found.directory)
         return False
-    if beside_others is None:
-        return False
     state = image.partition(where)
     if state is None or not state.replicas:
         return True
-    return beside_others not in state.may_have_it and found.latest_epoch >= state.leader_epoch
+    return node_id not in state.may_have_it and found.latest_epoch >= state.leader_epoch
 
 
 async def _clear_mark(store: MetadataStore, mark: Entry, node_id: NodeId) -> int:
@@ -194,39 +181,3 @@ async def _reserve_producer_ids(store: MetadataStore, keys: Keys, logs: list[Log
 
     raised_entry = await update(store, keys.producer_id_block, raised)
     return 0 if raised_entry is None else raised_entry.mod_rev
-
-
-async def _take_in(
-    store: MetadataStore,
-    keys: Keys,
-    name: str,
-    partitions: dict[int, Log],
-    *,
-    node_id: NodeId,
-    rng: Rng,
-) -> int:
-    """Add a topic for these directories; missing partitions below the highest will be empty."""
-    carried = [found.topic_id for found in partitions.values() if found.topic_id is not None]
-    topic_id = carried[0] if carried else new_topic_id(rng)
-    count = max(partitions) + 1
-    ops: list[Op] = []
-    for index in range(count):
-        epoch = max(partitions[index].latest_epoch, 0) if index in partitions else 0
-        state = PartitionState(
-            replicas=(node_id,),
-            isr=(node_id,),
-            leader=node_id,
-            leader_epoch=LeaderEpoch(epoch),
-            partition_epoch=0,
-        )
-        ops.append(Put(keys.partition(topic_id, index), encode_partition(state)))
-    for begin in range(0, len(ops), OPS_MAX):
-        await store.commit([], ops[begin : begin + OPS_MAX])
-    logger.warning("adopting the topic %s: %d partition directories found", name, len(partitions))
-    return await store.commit(
-        [Guard(keys.topic(name), mod_rev=ABSENT)],
-        [
-            Put(keys.topic(name), encode_topic(TopicValue(topic_id, count))),
-            Put(keys.topic_id(topic_id), encode_name(name)),
-        ],
-    )

@@ -159,6 +159,19 @@ async def test_partitions_missing_in_between_are_made_empty(written, bring_toget
     assert [state.leader for state in topic.partitions] == [NODE] * 3
 
 
+async def test_partitions_that_older_metadata_lack_are_served_again(
+    written, bring_together, following
+):
+    written(("t", 0))
+    (await bring_together()).stop()
+    written(("t", 1), ("t", 3))
+    manager = await bring_together()
+    topic = following.image.topic("t")
+    assert [state.leader for state in topic.partitions] == [NODE] * 4
+    assert topic.topic_id == ID
+    assert manager.logs[TopicPartition("t", 3)].log_end_offset == 1
+
+
 async def test_a_directory_without_topic_id_gets_one(written, bring_together, following, disk):
     written(("t", 0))
     disk.remove("/data/t-0/partition.metadata")

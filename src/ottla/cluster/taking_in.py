@@ -1,13 +1,13 @@
-"""Takes in a topic's directories beside other nodes, which do the same at their starts.
+"""Takes in a topic's directories: alone, or beside other nodes, which do the same at their starts.
 
 Each node adds the partitions that it has, in whatever order they come; nobody's own are touched.
-What none has added has no replicas yet, for its node may be to come. Of copies that several have
-one is served; its leader epoch is above those of all, so that no two histories share one.
-Source: design D5; ADR 5.
+What none has added has no replicas yet, for its node may be to come; a node that is alone makes it,
+empty. Of copies that several have one is served; its leader epoch is above those of all, so that no
+two histories share one. Source: design D5; ADR 5.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.cluster.topics import new_topic_id
@@ -32,15 +32,17 @@ AT_ONCE = 50
 """Partitions in one commit: each has a guard."""
 
 
-class Beside(NamedTuple):
-    """One node of several, and their store."""
+class TakingIn(NamedTuple):
+    """One node, and the store."""
 
     store: MetadataStore
     keys: Keys
     node_id: NodeId
     rng: Rng
+    is_alone: bool
+    """No other node has this store."""
 
-    async def take_in(self, name: str, partitions: Mapping[int, Log]) -> int:
+    async def topic(self, name: str, partitions: Mapping[int, Log]) -> int:
         """Add to a topic what nobody has added; return the revision after that, 0: nothing was.
 
         Raises what the store raises.
@@ -73,13 +75,16 @@ class Beside(NamedTuple):
         """Write the states that are to be written, each guarded; return the revision, or 0."""
         entries, _ = await self.store.scan(self.keys.topic_partitions(topic_id))
         present = {entry.key: entry for entry in entries}
-        revision, indexes = 0, sorted(partitions)
+        indexes: Sequence[int] = sorted(partitions)
+        if self.is_alone:
+            indexes = range(max(partitions) + 1)
+        revision = 0
         for begin in range(0, len(indexes), AT_ONCE):
             guards, ops = [guard], list[Op]()
             for index in indexes[begin : begin + AT_ONCE]:
                 key = self.keys.partition(topic_id, index)
                 entry = present.get(key)
-                state = self._state(f"{name}-{index}", partitions[index], entry)
+                state = self._state(f"{name}-{index}", partitions.get(index), entry)
                 if state is not None:
                     guards.append(Guard(key, mod_rev=ABSENT if entry is None else entry.mod_rev))
                     ops.append(Put(key, encode_partition(state)))
@@ -87,13 +92,13 @@ class Beside(NamedTuple):
                 revision = await self.store.commit(guards, ops)
         return revision
 
-    def _state(self, name: str, found: Log, entry: Entry | None) -> PartitionState | None:
+    def _state(self, name: str, found: Log | None, entry: Entry | None) -> PartitionState | None:
         """Return what a partition should be; None: it is right as it is."""
-        me, epoch = self.node_id, LeaderEpoch(found.latest_epoch + 1)
+        me, epoch = self.node_id, LeaderEpoch(0 if found is None else found.latest_epoch + 1)
         if entry is None:
             return PartitionState((me,), (me,), me, epoch, 0)
         state = decode_partition(entry.value)
-        if me in state.replicas:
+        if found is None or me in state.replicas:
             return None  # By a start that was cut short.
         logger.error(
             "%s: a copy on node %d is served; %s stays as it is",
