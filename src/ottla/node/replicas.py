@@ -10,7 +10,11 @@ from typing import NamedTuple
 
 from ottla.config import replication as options
 from ottla.config.hosts import BROKER_SESSION_TIMEOUT_MS
-from ottla.config.topic import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION_ENABLE
+from ottla.config.topic import (
+    FLUSH_MESSAGES,
+    MIN_INSYNC_REPLICAS,
+    UNCLEAN_LEADER_ELECTION_ENABLE,
+)
 from ottla.env.awake_clock import AwakeClock
 from ottla.environment import Environment
 from ottla.ids import TopicId, TopicPartition
@@ -100,7 +104,11 @@ def make_elector(data: Data, environment: Environment, configuration: Configurat
 
     def rules(topic: str) -> ElectionRules:
         config = configuration.of_topic(topic)
-        return ElectionRules(config[MIN_INSYNC_REPLICAS], config[UNCLEAN_LEADER_ELECTION_ENABLE])
+        return ElectionRules(
+            config[MIN_INSYNC_REPLICAS],
+            config[UNCLEAN_LEADER_ELECTION_ENABLE],
+            leader_syncs=config[FLUSH_MESSAGES] == 1,
+        )
 
     return Elector(
         data.store,

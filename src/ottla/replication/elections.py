@@ -40,20 +40,27 @@ def elect(
 
 
 def fence(
-    state: PartitionState, node: NodeId, live: Collection[NodeId], min_insync_replicas: int
+    state: PartitionState,
+    node: NodeId,
+    live: Collection[NodeId],
+    min_insync_replicas: int,
+    *,
+    leader_syncs: bool = True,
 ) -> PartitionState:
     """Take a node that is not live out of the ISR, and elect.
 
     It becomes eligible (ELR) if the ISR is too small without it to commit anything. The ISR may
-    become empty: then only the eligible ones may lead.
+    become empty: then only the eligible ones may lead. ``leader_syncs``: False: what a leader has
+    acknowledged it may have lost, and is not eligible then if others are in the ISR, who have it.
     """
     assert node not in live
     if node not in state.isr and state.leader != node:
         return state
-    elr = state.elr
-    if node in state.isr:
-        elr = _ordered(state, {*elr, node})
     isr = tuple(one for one in state.isr if one != node)
+    may_lack = node == state.leader and not leader_syncs and bool(isr)
+    elr = state.elr
+    if node in state.isr and not may_lack:
+        elr = _ordered(state, {*elr, node})
     left = state._replace(isr=isr, elr=elr)
     return _led_by(left, _candidate(left, live), min_insync_replicas)
 

@@ -50,6 +50,8 @@ class ElectionRules(NamedTuple):
     min_insync_replicas: int
     may_be_unclean: bool
     """``unclean.leader.election.enable``."""
+    leader_syncs: bool = True
+    """Whether ``flush.messages`` has leaders sync what they acknowledge."""
 
 
 class _Change(NamedTuple):
@@ -78,7 +80,7 @@ def next_state(
     after, minimum = state, rules.min_insync_replicas
     gone = [node for node in (*state.isr, state.leader) if node != NO_LEADER and is_gone(node)]
     for node in dict.fromkeys(gone):
-        after = fence(after, node, live, minimum)
+        after = fence(after, node, live, minimum, leader_syncs=rules.leader_syncs)
     if after.leader == NO_LEADER:
         after = elect_unmade(elect(after, live, minimum), live)
     is_lost = all(is_gone(node) for node in (*after.isr, *after.elr))

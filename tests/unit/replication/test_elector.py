@@ -35,14 +35,14 @@ def state(*, leader=1, isr=(1, 2, 3), elr=(), epoch=5):
     return PartitionState(nodes, isr, NodeId(leader), LeaderEpoch(epoch), 7, elr=elr)
 
 
-def look(before, live=ALL, *, mod_rev=WRITTEN, gone=None, minimum=1, unclean=False):
+def look(before, live=ALL, *, mod_rev=WRITTEN, gone=None, minimum=1, unclean=False, syncs=True):
     missing = {1, 2, 3} - set(live) if gone is None else gone
     return next_state(
         before,
         mod_rev,
         live=live,
         is_gone=missing.__contains__,
-        rules=ElectionRules(minimum, unclean),
+        rules=ElectionRules(minimum, unclean, syncs),
     )
 
 
@@ -77,6 +77,18 @@ def test_who_leaves_a_small_isr_may_still_lead():
     nobody = look(after, without(1, 2), minimum=2)
     assert (nobody.leader, nobody.isr, set(nobody.elr)) == (NO_LEADER, (), {1, 2})
     assert look(nobody, without(1), minimum=2).leader == 2
+
+
+def test_a_leader_that_did_not_sync_is_not_eligible_where_others_have_it_all():
+    """It may come back from a power cut without what the others have acknowledged, too."""
+    after = look(state(isr=(1, 2)), without(1), minimum=2, syncs=False)
+    assert (after.leader, after.isr, after.elr) == (2, (2,), ())
+    follower = look(state(isr=(1, 2)), without(2), minimum=2, syncs=False)
+    assert (follower.isr, follower.elr) == ((1,), (2,)), "a follower syncs"
+    both = look(state(isr=(1, 2)), without(1, 2), minimum=2, syncs=False)
+    assert (both.leader, both.isr, both.elr) == (NO_LEADER, (), (2,))
+    alone = look(state(isr=(1,)), without(1), minimum=2, syncs=False)
+    assert alone.elr == (1,), "nobody has more"
 
 
 def test_who_was_never_seen_is_not_called_gone():
