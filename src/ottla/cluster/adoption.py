@@ -114,7 +114,9 @@ def _is_strange(found: Log, where: TopicPartition, image: MetadataImage, node_id
         logger.error("%s: the directory %s is of another topic", where, found.directory)
         return False
     state = image.partition(where)
-    if state is None or not state.replicas:
+    if state is None:
+        return not _is_bare(found)  # What a creation left is no reason for one partition more.
+    if not state.replicas:
         return True
     return node_id not in state.may_have_it and found.latest_epoch >= state.leader_epoch
 
@@ -148,8 +150,12 @@ def _was_cut_short(
 
     A topic of that name that was made anew may have fewer partitions.
     """
-    is_bare = found.topic_id is None and found.log_end_offset == 0
-    return is_bare and where.topic in deleted and image.partition(where) is None
+    return _is_bare(found) and where.topic in deleted and image.partition(where) is None
+
+
+def _is_bare(found: Log) -> bool:
+    """Tell whether a directory says neither whose it is nor anything else."""
+    return found.topic_id is None and found.log_end_offset == 0
 
 
 def _finish_deletions(log_manager: LogManager, names: list[TopicPartition]) -> None:

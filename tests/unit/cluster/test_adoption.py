@@ -250,6 +250,19 @@ async def test_a_deletion_does_not_touch_the_topic_that_came_after(
     assert TopicPartition("t", 0) in manager.logs
 
 
+async def test_an_empty_directory_without_an_id_is_no_reason_for_more_partitions(
+    written, bring_together, following, disk
+):
+    written(("t", 0))
+    (await bring_together()).stop()
+    disk.make_directory("/data/t-3")
+    for _ in range(2):
+        manager = await bring_together()
+        assert len(following.image.topic("t").partitions) == 1
+        assert TopicPartition("t", 3) in manager.logs
+        manager.stop()
+
+
 async def test_what_a_creation_left_goes_though_a_smaller_topic_of_that_name_came_after(
     written, bring_together, following, disk
 ):
