@@ -13,6 +13,7 @@ were wrong or a query failed.
 """
 
 import argparse
+import itertools
 import json
 import random
 import shutil
@@ -56,6 +57,8 @@ class Campaign:
         self.directory = directory
         self.counts = Counter()
         self.differences = []
+        self.ordinals = itertools.count()
+        """Of the topics that programs write: each has a name of its own."""
         """Where the connector is not right."""
         self.problems = []
         if options.target == "kafka":
@@ -282,9 +285,8 @@ class Life:
         expected = self.model.rows(frame).to_dict("records")
         names, answers = [], {}
         for side in self.sides:
-            self.written += 1
             # No pattern of the program names it, which are found anywhere in a topic's name.
-            name = f"written-{id(self)}-{side.name}-{self.written}"
+            name = f"written-{next(self.campaign.ordinals)}-{side.name}"
             self.topics.make(name, 3)
             names.append(name)
             given = {k: v for k, v in options.items() if side.name == "ottla" or k != "delivery"}
