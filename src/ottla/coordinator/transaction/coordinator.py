@@ -127,15 +127,18 @@ class TransactionCoordinator:
         return refused
 
     def _why_impossible(self, marker: Marker) -> ErrorCode | None:
-        epoch_max = self._markers.epoch_max
+        epoch_max, producer_epoch_max = self._markers.epoch_max, marker.producer_epoch
         for shard in self._runtime.shards:
             known = shard.machine.of_producer(marker.producer_id)
             if known is not None:
                 epoch_max = shard.leader_epoch
-                if marker.producer_epoch > known.producer_epoch + 1:  # That one fences it.
-                    return ErrorCode.INVALID_PRODUCER_EPOCH
+                producer_epoch_max = known.producer_epoch + 1  # That one fences it.
+        # First: this node may have been replaced and not know it, so that it knows old epochs. The
+        # coordinator tries again; a producer's epoch that cannot be ends the matter for it.
         if marker.coordinator_epoch > epoch_max:
             return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        if marker.producer_epoch > producer_epoch_max:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
         return None
 
     def verify(

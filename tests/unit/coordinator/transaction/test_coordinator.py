@@ -276,6 +276,9 @@ def test_a_marker_of_a_coordinator_that_cannot_be_wedges_no_transaction(node):
         code = asked_for(node, nobodys, coordinator_epoch=coordinator_epoch)
         assert code is E.TRANSACTION_COORDINATOR_FENCED
     assert asked_for(node, producer, epoch=2) is E.INVALID_PRODUCER_EPOCH
+    # A later coordinator, of which this node has not heard: it must not take that for done.
+    code = asked_for(node, producer, epoch=2, coordinator_epoch=1)
+    assert code is E.TRANSACTION_COORDINATOR_FENCED
     assert node.produced(producer) == 0
     ended = node.end(producer)
     node.settle()
