@@ -372,12 +372,12 @@ def test_who_takes_too_much_time_waits_for_a_window_at_most(limited):
 
 def test_a_quota_that_is_gone_holds_nobody(wire, limited, topic_name):
     wire.create_topic(topic_name)
-    client = limited(PRODUCE, 1_000_000_000)
+    client = limited(PRODUCE, 987_654_321)
     assert produce(client, topic_name, 900_000)[0] == 0
     (name,) = [
         entity[0][1]
         for entity, values in describe(wire)[2].items()
-        if values.get(PRODUCE) == 1_000_000_000.0
+        if values.get(PRODUCE) == 987_654_321.0
     ]
     assert alter(wire, [("client-id", name)], [(PRODUCE, None)]) == (0, None)
     assert produce(client, topic_name, 900_000)[0] == 0
