@@ -56,9 +56,9 @@ class Campaign:
         self.options = options
         self.directory = directory
         self.counts = Counter()
-        self.differences = []
         self.ordinals = itertools.count()
         """Of the topics that programs write: each has a name of its own."""
+        self.differences = []
         """Where the connector is not right."""
         self.problems = []
         if options.target == "kafka":

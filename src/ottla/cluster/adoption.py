@@ -94,9 +94,8 @@ async def _take_in_all(
     is_alone: bool,
 ) -> int:
     """Add a topic for each name; return the revision after that, 0 when there is none."""
-    revision = 0
+    revision, taking_in = 0, TakingIn(store, keys, node_id, rng, is_alone)
     for name, partitions in strangers.items():
-        taking_in = TakingIn(store, keys, node_id, rng, is_alone)
         revision = max(revision, await taking_in.topic(name, partitions))
     return revision
 

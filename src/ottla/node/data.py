@@ -221,17 +221,15 @@ def refuse_older_metadata(data: Data, where: str, fix: str) -> None:
     different histories would pass for the same, and logs whose epochs fall for corrupt. ``where``
     it is, and ``fix``, are for people.
     """
+    image = data.follower.image
     for partition, log in data.logs.logs.items():
-        topic = data.follower.image.topics.get(partition.topic)
-        if topic is None or log.topic_id != topic.topic_id:
+        state = image.partition(partition)
+        if state is None or log.topic_id != image.topics[partition.topic].topic_id:
             continue
-        if partition.partition >= len(topic.partitions):
-            continue
-        known = topic.partitions[partition.partition].leader_epoch
-        if log.latest_epoch > known:
+        if log.latest_epoch > state.leader_epoch:
             why = (
                 f"{partition} has records of leader epoch {log.latest_epoch}, and {where} knows"
-                f" {known} at most: it is older than the data"
+                f" {state.leader_epoch} at most: it is older than the data"
             )
             raise LogDirectoryUnusable(log.directory, why, fix)
 

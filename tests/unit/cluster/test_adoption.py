@@ -8,16 +8,13 @@ import pytest
 
 from ottla.cluster.adoption import adopt
 from ottla.cluster.producer_ids import ProducerIds
-from ottla.env.clock import ManualClock
 from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
-from ottla.log.config import LogConfig
+from ottla.ids import LeaderEpoch, TopicId, TopicPartition
 from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.log.directories.making import Wanted
-from ottla.log.directories.manager import LogManager
 from ottla.metadata.store import Put
 from ottla.metadata.values import (
     PartitionState,
@@ -28,8 +25,8 @@ from ottla.metadata.values import (
 )
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
+from tests.unit.cluster.directories import NODE, open_logs, write_logs
 
-NODE = NodeId(1)
 ID, OTHER_ID = TopicId(b"i" * 16), TopicId(b"o" * 16)
 
 
@@ -38,31 +35,12 @@ def disk():
     return MemoryDisk()
 
 
-def open_logs(disk):
-    manager = LogManager(
-        disk=disk,
-        clock=ManualClock(),
-        rng=SeededRng(1),
-        log_dirs=["/data"],
-        cluster_id="cluster",
-        node_id=NODE,
-        config_for=lambda topic: LogConfig(),
-    )
-    manager.start()
-    return manager
-
-
 @pytest.fixture
 def written(disk):
     """Leave partition directories, one record in each, as another broker would have."""
 
     def written(*partitions, topic_id=ID, epoch=0):
-        manager = open_logs(disk)
-        for topic, index in partitions:
-            log = manager.create(TopicPartition(topic, index), topic_id)
-            batch = memoryview(bytearray(build_batch([Record(value=b"kept")])))
-            log.append(batch, leader_epoch=epoch)
-        manager.stop()
+        write_logs(disk, partitions, topic_id, epoch=epoch)
 
     return written
 
@@ -79,6 +57,27 @@ def bring_together(disk, following):
         return manager
 
     return bring_together
+
+
+@pytest.fixture
+def deleted_and_made_anew(following):
+    """Let the store know of a topic ``t`` of one partition, and that another ``t`` was deleted."""
+
+    async def deleted_and_made_anew():
+        keys = following.keys
+        state = PartitionState((NODE,), (NODE,), NODE, LeaderEpoch(0), 0)
+        revision = await following.store.commit(
+            [],
+            [
+                Put(keys.deleted_topic(ID), encode_name("t")),
+                Put(keys.partition(OTHER_ID, 0), encode_partition(state)),
+                Put(keys.topic_id(OTHER_ID), encode_name("t")),
+                Put(keys.topic("t"), encode_topic(TopicValue(OTHER_ID, 1))),
+            ],
+        )
+        await following.follower.reached(revision)
+
+    return deleted_and_made_anew
 
 
 async def test_a_new_producer_is_not_taken_for_one_of_an_adopted_log(
@@ -230,21 +229,10 @@ async def test_a_deleted_topic_does_not_come_back_from_an_unreadable_directory(
 
 
 async def test_a_deletion_does_not_touch_the_topic_that_came_after(
-    written, bring_together, following
+    written, bring_together, following, deleted_and_made_anew
 ):
     written(("t", 0), topic_id=OTHER_ID)
-    keys = following.keys
-    state = PartitionState((NODE,), (NODE,), NODE, LeaderEpoch(0), 0)
-    revision = await following.store.commit(
-        [],
-        [
-            Put(keys.deleted_topic(ID), encode_name("t")),
-            Put(keys.partition(OTHER_ID, 0), encode_partition(state)),
-            Put(keys.topic_id(OTHER_ID), encode_name("t")),
-            Put(keys.topic("t"), encode_topic(TopicValue(OTHER_ID, 1))),
-        ],
-    )
-    await following.follower.reached(revision)
+    await deleted_and_made_anew()
     manager = await bring_together()
     assert following.image.topic("t").topic_id == OTHER_ID
     assert TopicPartition("t", 0) in manager.logs
@@ -264,27 +252,16 @@ async def test_an_empty_directory_without_an_id_is_no_reason_for_more_partitions
 
 
 async def test_what_a_creation_left_goes_though_a_smaller_topic_of_that_name_came_after(
-    written, bring_together, following, disk
+    written, bring_together, following, disk, deleted_and_made_anew
 ):
     # World s1128a.1392: it stayed then, and once that topic was deleted, too, it made a new one.
     written(("t", 0), topic_id=OTHER_ID)
     disk.make_directory("/data/t-3")
-    keys = following.keys
-    state = PartitionState((NODE,), (NODE,), NODE, LeaderEpoch(0), 0)
-    revision = await following.store.commit(
-        [],
-        [
-            Put(keys.deleted_topic(ID), encode_name("t")),
-            Put(keys.partition(OTHER_ID, 0), encode_partition(state)),
-            Put(keys.topic_id(OTHER_ID), encode_name("t")),
-            Put(keys.topic("t"), encode_topic(TopicValue(OTHER_ID, 1))),
-        ],
-    )
-    await following.follower.reached(revision)
+    await deleted_and_made_anew()
     manager = await bring_together()
     assert list(manager.logs) == [TopicPartition("t", 0)]
     assert not disk.exists("/data/t-3")
-    assert await following.store.get(keys.deleted_topic(ID)) is None
+    assert await following.store.get(following.keys.deleted_topic(ID)) is None
 
 
 @pytest.mark.parametrize("was_deleted", [True, False])
@@ -350,17 +327,7 @@ def two_directories(disk, following):
     """Leave ``t-0`` in both directories: an old topic's in /a, which was offline, a new one's."""
 
     def start(disk=disk):
-        manager = LogManager(
-            disk=disk,
-            clock=ManualClock(),
-            rng=SeededRng(1),
-            log_dirs=["/a", "/b"],
-            cluster_id="cluster",
-            node_id=NODE,
-            config_for=lambda topic: LogConfig(),
-        )
-        manager.start()
-        return manager
+        return open_logs(disk, log_dirs=("/a", "/b"))
 
     manager = start()
     for topic_id, count in ((ID, 3), (OTHER_ID, 5)):

@@ -5,16 +5,12 @@ import asyncio
 import pytest
 
 from ottla.cluster.adoption import adopt
-from ottla.env.clock import ManualClock
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
-from ottla.ids import NodeId, TopicId, TopicPartition
-from ottla.log.config import LogConfig
-from ottla.log.directories.manager import LogManager
+from ottla.ids import NodeId, TopicId
 from ottla.metadata.store import Put
 from ottla.metadata.values import TopicValue, encode_topic
-from ottla.records.builder import build_batch
-from ottla.records.record import Record
+from tests.unit.cluster.directories import open_logs, write_logs
 
 ID, OTHER_ID = TopicId(b"i" * 16), TopicId(b"o" * 16)
 ONE, TWO = NodeId(1), NodeId(2)
@@ -27,30 +23,13 @@ class Nodes:
         self.following = following
         self.disks = {ONE: MemoryDisk(), TWO: MemoryDisk()}
 
-    def open(self, node):
-        manager = LogManager(
-            disk=self.disks[node],
-            clock=ManualClock(),
-            rng=SeededRng(node),
-            log_dirs=["/data"],
-            cluster_id="cluster",
-            node_id=node,
-            config_for=lambda topic: LogConfig(),
-        )
-        manager.start()
-        return manager
-
     def has(self, node, *indexes, topic_id=ID, epoch=0):
-        manager = self.open(node)
-        for index in indexes:
-            log = manager.create(TopicPartition("t", index), topic_id)
-            batch = memoryview(bytearray(build_batch([Record(value=b"kept")])))
-            log.append(batch, leader_epoch=epoch)
-        manager.stop()
+        partitions = [("t", index) for index in indexes]
+        write_logs(self.disks[node], partitions, topic_id, epoch=epoch, node_id=node)
 
     async def start(self, node):
         store, keys = self.following.store, self.following.keys
-        manager = self.open(node)
+        manager = open_logs(self.disks[node], node)
         revision = await adopt(
             store,
             keys,

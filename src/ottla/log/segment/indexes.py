@@ -118,7 +118,7 @@ class SegmentIndexes:
     ) -> tuple[int, TimestampOffset] | None:
         """Drop the offset entries from a batch on; return its position and the latest time there.
 
-        No batch before it is later; one that comes soon after it has that time, if none before it.
+        No batch before it is later; it, or one soon after it, has that time, unless none has any.
         It starts at or below the one that holds ``keep_below``, and has an entry to get again. The
         last entries kept agree with the log; with ``trusted`` (after a clean stop) they are as many
         as possible. None: there is no such batch, and none of the entries is to be used. After a
