@@ -200,8 +200,8 @@ class Fetcher:
                 await self._refused(error_code(response.error_code))
                 continue
             self._pause_seconds = 0.0
-            self._go_on(response.session_id)
             await self._take(response)
+            self._go_on(response.session_id)
 
     async def _wait(self, seconds: float | None) -> None:
         """Wait until ``seconds`` have passed (None: until somebody wakes it), or for the stop."""
@@ -262,6 +262,7 @@ class Fetcher:
                 self._due[key] = None
 
     def _go_on(self, session_id: int) -> None:
+        """Go on with the session of an answer that was taken; 0: the leader keeps none."""
         self._session_id = session_id
         if session_id:
             epoch = self._session_epoch

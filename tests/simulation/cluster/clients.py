@@ -57,7 +57,8 @@ class Client:
         self._net = SimulatedNet(world.network, world.clients_life, self.name)
         self._connections = {}
         self._leaders = {}
-        self._timeout_ms = self.random.choice([3_000, 10_000, 30_000])
+        self.timeout_ms = self.random.choice([3_000, 10_000, 30_000])
+        """For an answer, of connections that are opened from now on."""
         self._went_on = 0.0
 
     # -- ways ----------------------------------------------------------------------------------
@@ -67,7 +68,7 @@ class Client:
         known = self._connections.get(number)
         if known is None or known.is_closed:
             settings = ClientSettings(
-                client_id=self.name, connect_timeout_ms=3_000, request_timeout_ms=self._timeout_ms
+                client_id=self.name, connect_timeout_ms=3_000, request_timeout_ms=self.timeout_ms
             )
             address = Address(f"node-{number}", PORT)
             known = self._connections[number] = await Connection.open(self._net, address, settings)
@@ -295,7 +296,7 @@ class IdempotentProducer(Producer):
             ]
             first_bad = None
             for sent, future in futures:
-                answer = await self.world.within(self._timeout_ms / 1000, future, connection)
+                answer = await self.world.within(self.timeout_ms / 1000, future, connection)
                 code = self.judge(sent, answer)
                 if code in (0, 46) and first_bad is None:
                     self._pending.popleft()

@@ -197,7 +197,7 @@ class ClassicMember(Owner):
 
     def __init__(self, world, number):
         super().__init__(world, number)
-        self._timeout_ms = 30_000  # An answer of JoinGroup may take as long as a rebalance.
+        self.timeout_ms = 30_000  # An answer of JoinGroup may take as long as a rebalance.
         self._must_join = True
 
     def is_same_time(self, other):

@@ -61,6 +61,8 @@ ROUND_SECONDS = 60.0
 """The mean of the time in which clients work and faults come."""
 QUIET_SECONDS_MAX = 240.0
 REPLICAS = 3
+PATIENT_MS = 30_000
+"""For the first topics: jobs may be late before the first fault, too."""
 COMPACTED_NUMBER = 1
 """The number of the topic that is compacted, in worlds that have one."""
 EPOCH_MS = 1_700_000_000_000
@@ -133,6 +135,7 @@ class ClusterWorld:
             for number in range(self.mix.clients.get(kind.kind, 0))
         ]
         self._asker = Client(self, 0)
+        self._asker.timeout_ms = PATIENT_MS
         """The judge's own connections."""
 
     # -- what inhabitants ask ------------------------------------------------------------------

@@ -6,9 +6,16 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.env.clock import ManualClock
+from ottla.errors import ErrorCode
 from ottla.ids import INT64_MAX, LeaderEpoch, NodeId, TopicPartition
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from ottla.replication.fetcher import READ_SECONDS, TAKEN_PER_TURN, Fetcher, FetcherSettings
+from ottla.replication.fetcher import (
+    BACKOFF_SECONDS_MIN,
+    READ_SECONDS,
+    TAKEN_PER_TURN,
+    Fetcher,
+    FetcherSettings,
+)
 from ottla.replication.follower import Asked
 from tests.unit.replication.conftest import TOPIC_ID
 
@@ -123,3 +130,38 @@ async def test_an_answer_about_very_many_partitions_is_taken_in_several_turns(le
         await asyncio.sleep(0)
     assert max(map(taken.count, taken)) == TAKEN_PER_TURN
     await fetcher.stop()
+
+
+def without_session(code):
+    """An answer about the one partition, of a leader that keeps no session."""
+    data = PartitionData(partition_index=0, error_code=code, high_watermark=7, records=b"")
+    topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[data])
+    return FetchResponse(session_id=0, responses=[topic])
+
+
+@pytest.mark.timeout(60)
+async def test_a_leader_that_keeps_no_session_is_not_asked_again_at_once(leader, following):
+    """It refuses all partitions so until it has heard of this node's registration."""
+    *_, clock = following
+    for pause_seconds in (BACKOFF_SECONDS_MIN, 2 * BACKOFF_SECONDS_MIN):
+        await leader.next_part()
+        leader.answers.put_nowait(without_session(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert leader.requests.empty()
+        clock.advance(pause_seconds)
+    await leader.next_part()
+
+
+@pytest.mark.timeout(60)
+async def test_what_comes_without_a_session_is_taken(leader, following, monkeypatch):
+    taken = []
+
+    async def take(self, asked, fetched):
+        taken.append(fetched.high_watermark)
+
+    monkeypatch.setattr(Follows, "take", take)
+    await leader.next_part()
+    leader.answers.put_nowait(without_session(ErrorCode.NONE))
+    await leader.next_part()
+    assert taken == [7]
