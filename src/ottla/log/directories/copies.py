@@ -114,7 +114,7 @@ class LogCopies:
         before.end_hold(is_full=self._manager.directories[dirname(before.directory)].is_full)
         if log is None:
             return before
-        log.config = before.config
+        take_settings(log, before)
         failure = before.failure
         before.abandon()
         self._manager.copying.pop(before.topic_partition, None)
@@ -126,6 +126,18 @@ class LogCopies:
         if failure is not None:  # Of either directory: everybody has been told that it is offline.
             log.take_out(failure)
         return log
+
+
+def take_settings(log: Log, before: Log) -> None:
+    """Let ``log``, which takes the place of ``before``, go on with what was said to that one.
+
+    It may have been said since the log was opened: what readers are to see no more stays hidden.
+    """
+    log.config = before.config
+    start_offset = min(before.log_start_offset, log.log_end_offset)
+    if start_offset > log.log_start_offset:
+        log.log_start_offset = start_offset
+        log.leader_epochs.truncate_from_start(start_offset)
 
 
 def _failure_of(directory: LogDirectory) -> OSError:

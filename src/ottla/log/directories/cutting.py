@@ -22,7 +22,7 @@ from posixpath import dirname
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile, InvariantBroken, KafkaError
-from ottla.log.directories.copies import LogCopies
+from ottla.log.directories.copies import LogCopies, take_settings
 from ottla.log.directories.manager import LogManager
 from ottla.log.directories.offset_checkpoints import CheckpointJob, OffsetCheckpoints
 from ottla.log.directories.recovery import open_log
@@ -159,7 +159,7 @@ class LogCuts:
         before.end_hold(is_full=directory.is_full)
         if log is None:
             return before
-        log.config = before.config
+        take_settings(log, before)
         failure = before.failure
         before.abandon()
         manager.put(log)
