@@ -7,6 +7,7 @@ whose fetch offset acknowledges it. Knows no connection: who fetches calls ``nex
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from ottla.ids import LeaderEpoch, NodeId
@@ -94,29 +95,37 @@ class Following:
         logs part below this one's start, nothing of it stays, and it ends here.
         """
         partition, log = self.partition, self.partition.log
-        if partition.is_leader or not may_take(
-            answered,
-            self._asked,
-            leader=self._leader(),
-            broker_epoch=self._broker_epoch(),
-            log_end_offset=log.log_end_offset,
-        ):
+        if not self._holds(answered, self._asked):
             return False
         self._asked = None
+        is_due = partial(self._holds, answered, answered)
         if fetched.begins_at is not None:
-            await self._cutting.begin_anew(partition, fetched.begins_at)
-        elif fetched.diverging is not None:
-            if not await self._cut_to(fetched.diverging):
-                return True
-        elif len(fetched.records):
+            await self._cutting.begin_anew(partition, fetched.begins_at, is_due=is_due)
+            return True
+        if fetched.diverging is not None:
+            await self._cut_to(fetched.diverging, is_due)
+            return True  # What is left may still be another history than what is committed.
+        if len(fetched.records):
             append_replicated(log, check_replicated(fetched.records))
             await partition.flush_to(log.log_end_offset)
-        if not partition.is_leader:  # It may lead by now.
+        # It may lead by now, or follow somebody who lets it cut its log.
+        if not partition.is_leader and self._leader() == (answered.leader, answered.leader_epoch):
             self._follow(fetched)
         return True
 
-    async def _cut_to(self, diverging: EpochEnd) -> bool:
-        """Cut the log; False: nothing of it could stay, and it is made anew."""
+    def _holds(self, answered: Asked, newest: Asked | None) -> bool:
+        """Tell whether what the answer to ``answered`` says still holds of this log."""
+        partition = self.partition
+        return not partition.is_leader and may_take(
+            answered,
+            newest,
+            leader=self._leader(),
+            broker_epoch=self._broker_epoch(),
+            log_end_offset=partition.log.log_end_offset,
+        )
+
+    async def _cut_to(self, diverging: EpochEnd, is_due: Callable[[], bool]) -> None:
+        """Cut the log; it is made anew if nothing of it can stay."""
         partition, log = self.partition, self.partition.log
         own_end = log.end_offset_for_epoch(diverging.epoch)
         offset = truncation_offset(diverging, own_end, log.log_end_offset)
@@ -130,9 +139,8 @@ class Following:
                 log.log_start_offset,
             )
             self._make_anew(partition)
-            return False
-        await self._cutting.truncate(partition, offset)
-        return True
+            return
+        await self._cutting.truncate(partition, offset, is_due=is_due)
 
     def _follow(self, fetched: Fetched) -> None:
         partition, log = self.partition, self.partition.log

@@ -319,6 +319,10 @@ class Partition(PartitionYields):
         committed = max(min(self.high_watermark, log.log_end_offset), log.log_start_offset)
         self.high_watermark = committed
         log.producers.transactions.commit_to(committed)
+        view = self.view
+        if view is not None and view.epoch_start_offset > log.log_end_offset:
+            # It was elected while its log was cut: what was cut off is in nobody's way.
+            self.view = view._replace(epoch_start_offset=log.log_end_offset)
         super().release(log)
 
     # The high watermark.
@@ -343,8 +347,11 @@ class Partition(PartitionYields):
         self._moved(self.topic_partition)
 
     def _advance(self) -> None:
-        """Raise the high watermark to what every in-sync replica holds; it never goes back."""
-        if not self.is_leader:
+        """Raise the high watermark to what every in-sync replica holds; it never goes back.
+
+        Not while the partition is held: its log may be cut, and ``release`` does it then.
+        """
+        if not self.is_leader or self._held is not None:
             return
         log = self.log
         # This node's own copy counts as far as it is durable, if that is what flushing is to mean.
