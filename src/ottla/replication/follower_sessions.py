@@ -61,6 +61,26 @@ class Followed:
         own = self.spec
         return (own.topic_id, own.asked.leader_epoch) == (spec.topic_id, spec.asked.leader_epoch)
 
+    def news(self, found: FollowerAnswer) -> News | None:
+        """Return what the follower is to be told now; None: nothing.
+
+        It is taken for told, but for what is quiet, and for what comes with a cut: the follower
+        takes no more of that than where to cut.
+        """
+        if found.parts:
+            return News(self.spec, found)
+        if (
+            found.region is not None
+            or found.high_watermark > self.spec.high_watermark
+            or found.log_start_offset != self.told_start_offset
+        ):
+            self.told_high_watermark = found.high_watermark
+            self.told_start_offset = found.log_start_offset
+            return News(self.spec, found)
+        if found.high_watermark != self.told_high_watermark:
+            return News(self.spec, found, is_quiet=True)
+        return None
+
 
 class News(NamedTuple):
     """What a follower is to be told of one partition."""
@@ -103,7 +123,8 @@ class FollowerSession:
         if before is not None and before.is_as(spec):
             # Else each answer would be news, and the next request would be answered at once.
             followed.told_high_watermark = before.told_high_watermark
-            followed.told_start_offset = before.told_start_offset
+            if before.told_start_offset <= spec.log_start_offset:  # Else it was not taken.
+                followed.told_start_offset = before.told_start_offset
 
     def forget(self, where: TopicPartition, topic_id: TopicId) -> None:
         """Follow it no more. Harmless when it is not followed."""
@@ -225,27 +246,17 @@ class FollowerSessions:
                 del session.partitions[where]
                 yield News(spec, error.as_value())
                 continue
-            if not has_room and spec.asked.fetch_offset < self._find(where).log.log_end_offset:
-                session.due[where] = None
             if found.region is not None:
                 left -= found.region.length_bytes
                 with_data += 1
-            is_news = (
-                found.region is not None
-                or found.diverging is not None
-                or found.begins_at is not None
-                or found.high_watermark > spec.high_watermark
-                or found.log_start_offset != followed.told_start_offset
-            )
-            if is_news:
-                followed.told_high_watermark = found.high_watermark
-                followed.told_start_offset = found.log_start_offset
-                yield News(spec, found)
-            elif found.high_watermark != followed.told_high_watermark:
+            elif self._has_more(session, where) and (
+                not has_room or (with_data and not found.parts)  # A batch may be larger than that.
+            ):
                 session.due[where] = None
-                yield News(spec, found, is_quiet=True)
-            else:
-                yield None
+            news = followed.news(found)
+            if news is not None and news.is_quiet:
+                session.due[where] = None
+            yield news
 
     def _look_at(
         self,

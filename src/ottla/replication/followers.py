@@ -32,6 +32,11 @@ class FollowerAnswer(NamedTuple):
     """The follower ends below the batch that holds the log start offset: it has to begin anew where
     that batch begins, for no part of a batch can be left out."""
 
+    @property
+    def parts(self) -> bool:
+        """Tell whether the follower has to cut its log, or to begin anew, before all else."""
+        return self.diverging is not None or self.begins_at is not None
+
 
 def answer_follower(
     partition: Partition,

@@ -168,6 +168,52 @@ def test_what_has_no_room_is_told_with_the_next_answer(leading, words):
     assert later.found.region is not None
 
 
+def test_a_batch_that_is_larger_than_the_room_left_is_told_with_the_next_answer(make_node, words):
+    """It waited until the partition was looked at again as time goes on: up to a second."""
+    node = make_node(partitions=2)
+    leading = Leading(node)
+    node.change(node.led(1, epoch=1, isr=(1, 2), old=node.partition(1).state))
+    node.append((0, words.batch(b"x")), (1, words.batch(b"x" * 1000)))
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    first = leading.spec(0, last_epoch=-1)
+    other = first._replace(where=TopicPartition("t", 1))
+    told = leading.ask(session, first, other, max_bytes=500)
+    assert [one.found.region is not None for one in told] == [True, False]
+    assert leading.sessions.wait(leading.go_on(session), 0.5)
+    node.clock.advance(0)
+    assert session.waiting is None, "there is more"
+    told = leading.ask(leading.go_on(session), max_bytes=500)
+    assert [one.spec for one in told if one.found.region] == [other]
+
+
+def test_what_is_said_with_a_cut_is_said_again(leading, words):
+    """A follower takes neither from a leader of whose log it has not cut all that differs."""
+    for value in (b"x", b"y", b"z"):
+        leading.node.append((0, words.batch(value)))
+    leading.node.executor.run_all()
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    leading.ask(session, leading.spec(3))
+    leading.node.partition().delete_records(2)
+    (cut,) = leading.ask(leading.go_on(session), leading.spec(4, last_epoch=1))
+    assert cut.found.diverging is not None
+    (told,) = leading.ask(leading.go_on(session), leading.spec(3))
+    assert (told.found.high_watermark, told.found.log_start_offset) == (3, 2)
+
+
+def test_a_log_start_that_a_follower_did_not_take_is_said_again(leading, words):
+    """What is answered to a request that is not its newest it drops."""
+    leading.node.append((0, words.batch(b"x")))
+    leading.node.executor.run_all()
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    leading.ask(session, leading.spec(1))
+    leading.node.partition().delete_records(1)
+    leading.sessions.start_moved(WHERE)
+    for _ in range(2):
+        (told,) = leading.ask(leading.go_on(session), leading.spec(1))
+        assert told.found.log_start_offset == 1
+    assert not leading.ask(leading.go_on(session), leading.spec(1, start=1))
+
+
 def test_an_epoch_that_is_over_is_refused_and_no_more_looked_at(leading):
     session = leading.sessions.begin(OTHER, REGISTERED)
     (told,) = leading.ask(session, leading.spec(0, epoch=0, last_epoch=-1))
