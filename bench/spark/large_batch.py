@@ -2,6 +2,7 @@
 
     python -m bench.spark.large_batch --megabytes 4096 --heap 1g
     python -m bench.spark.large_batch --megabytes 256 --rounds 2 --json FILE
+    python -m bench.spark.large_batch --megabytes 4096 --heap 1g --late 120
 
 One broker, one session (local[2], ``ottla.spark.session``) with a small heap, one topic of 1 KiB
 values that a stream (``Trigger.AvailableNow``, no limit) copies in a single micro-batch, by each
@@ -10,15 +11,21 @@ size, from which growth is measured. Memory is sampled five times a second, as t
 (proportional set size): the JVM, which is driver and executor here, and all of Spark's Python
 processes. CPU is that of both, without the broker's. The copies are read back: equal counts
 and sums of hashes.
+
+``--late SECONDS`` is a check, no measurement: the transaction may be open for so long, and once a
+quarter of the batch is in the topic, Spark's Python processes stand still until that is over. A
+consumer of committed records must see none then; and at the end each row once.
 """
 
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -35,6 +42,10 @@ from tools.peer import Peer
 PARTITIONS = 2
 VALUE_BYTES = 1024
 DELIVERIES = ("at-least-once", "exactly-once")
+
+
+SETTLED_SECONDS = 15.0
+"""A coordinator looks so often, and a little more, for transactions that are open for too long."""
 
 
 class Memory:
@@ -61,17 +72,90 @@ class Memory:
             self.peak = max(self.peak, jvm + python)
 
 
-def now_bytes() -> tuple[int, int]:
-    """Return what the JVM and Spark's Python processes take now; this process is none of them."""
-    jvm = python = 0
+class Standstill(threading.Thread):
+    """Stops Spark's Python processes amid a transaction until its time is over."""
+
+    def __init__(self, bootstrap: str, topic: str, records: int, seconds: float) -> None:
+        """So many ``records`` have to be in the topic first."""
+        super().__init__(daemon=True)
+        self._ends = partial(last_offsets, bootstrap, topic)
+        self._committed = partial(committed_records, bootstrap, topic)
+        self._records = records
+        self._seconds = seconds
+        self.seen: dict[str, int] = {}
+
+    def run(self) -> None:
+        """Fill ``seen``."""
+        while self._ends("read_uncommitted") < self._records:
+            time.sleep(0.05)
+        stopped = [pid for pid, command in sparks() if not is_java(command)]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(self._seconds + SETTLED_SECONDS)
+            self.seen["sent"] = self._ends("read_uncommitted")
+            self.seen["stable"] = self._ends("read_committed")
+            self.seen["committed"] = self._committed()
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+
+
+def last_offsets(bootstrap: str, topic: str, isolation: str) -> int:
+    """Return the sum of the offsets up to which a consumer would read."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    given = {"bootstrap.servers": bootstrap, "group.id": "ends", "isolation.level": isolation}
+    consumer = Consumer(given)
+    try:
+        places = [TopicPartition(topic, index) for index in range(PARTITIONS)]
+        return sum(consumer.get_watermark_offsets(place, 30)[1] for place in places)
+    finally:
+        consumer.close()
+
+
+def committed_records(bootstrap: str, topic: str) -> int:
+    """Return how many records a consumer of committed ones sees."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    given = {"bootstrap.servers": bootstrap, "group.id": "all", "enable.partition.eof": True}
+    consumer = Consumer({**given, "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
+    seen, at_end = 0, set()
+    while len(at_end) < PARTITIONS:
+        for message in consumer.consume(1000, 1.0):
+            if message.error() is None:
+                seen += 1
+            elif message.error().name() == "_PARTITION_EOF":
+                at_end.add(message.partition())
+            else:
+                raise RuntimeError(message.error())
+    consumer.close()
+    return seen
+
+
+def is_java(command: bytes) -> bool:
+    """Tell whether a command line is a JVM's."""
+    return b"java" in command.split(b"\0")[0]
+
+
+def sparks() -> Iterator[tuple[int, bytes]]:
+    """Yield the ids and command lines of Spark's processes; this process is none of them."""
     for pid in below(os.getpid()):
         with suppress(OSError):
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if b"ottla\0serve" in command or b"kafka.Kafka" in command:
-                continue
+            if b"ottla\0serve" not in command and b"kafka.Kafka" not in command:
+                yield pid, command
+
+
+def now_bytes() -> tuple[int, int]:
+    """Return what the JVM and Spark's Python processes take now."""
+    jvm = python = 0
+    for pid, command in sparks():
+        with suppress(OSError):
             text = Path(f"/proc/{pid}/smaps_rollup").read_text()
             size = next(int(line.split()[1]) for line in text.splitlines() if line[:4] == "Pss:")
-            if b"java" in command.split(b"\0")[0]:
+            if is_java(command):
                 jvm += size << 10
             else:
                 python += size << 10
@@ -101,7 +185,9 @@ def below(pid: int) -> list[int]:
     return found
 
 
-def copy(spark: Any, bootstrap: str, topic: str, directory: str, delivery: str) -> int:
+def copy(
+    spark: Any, bootstrap: str, topic: str, directory: str, delivery: str, **options: Any
+) -> int:
     """Copy the topic in one micro-batch. Returns how many micro-batches it took."""
     given = {"kafka.bootstrap.servers": bootstrap}
     frame = spark.readStream.format("ottla").options(**given, subscribe="source")
@@ -109,7 +195,7 @@ def copy(spark: Any, bootstrap: str, topic: str, directory: str, delivery: str) 
         frame.options(startingOffsets="earliest", columns="key,value")
         .load()
         .writeStream.format("ottla")
-        .options(**given, topic=topic, delivery=delivery)
+        .options(**given, **options, topic=topic, delivery=delivery)
         .option("checkpointLocation", f"{directory}/{topic}")
         .trigger(availableNow=True)
         .start()
@@ -145,6 +231,44 @@ def run_once(spark: Any, peer: Peer, directory: str, delivery: str, number: int)
     }
 
 
+def run_late(
+    spark: Any, peer: Peer, directory: str, records: int, seconds: int
+) -> dict[str, Any]:
+    """Copy the source exactly once though a transaction's time is over; return what was seen.
+
+    Raises RuntimeError when a consumer of committed records sees some of what was aborted, or does
+    not see each row once in the end.
+    """
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin, topic = AdminClient({"bootstrap.servers": peer.bootstrap}), "late"
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+    standstill = Standstill(peer.bootstrap, topic, records // 4, seconds)
+    standstill.start()
+    begun = time.monotonic()
+    limit = {"kafka.transaction.timeout.ms": f"{seconds}s"}
+    batches = copy(spark, peer.bootstrap, topic, directory, "exactly-once", **limit)
+    standstill.join()
+    found: dict[str, Any] = {"wall_s": round(time.monotonic() - begun, 1), "batches": batches}
+    found |= standstill.seen
+    found["sent_in_all"] = last_offsets(peer.bootstrap, topic, "read_uncommitted")
+    # Which row comes to which partition is the sink's to say.
+    committed = {"kafka.isolation.level": "read_committed", "columns": "key,value"}
+    sums = [
+        spark.read.format("ottla")
+        .options(**{"kafka.bootstrap.servers": peer.bootstrap}, **committed, subscribe=each)
+        .load()
+        .selectExpr("count(*)", "sum(cast(hash(key, value) as bigint))")
+        .collect()[0]
+        for each in ("source", topic)
+    ]
+    found["rows"] = rows = sums[1][0]
+    is_over = found["stable"] == found["sent"] > 0 and not found["committed"]
+    if not is_over or found["sent_in_all"] < found["sent"] + rows or sums[0] != sums[1]:
+        raise RuntimeError(f"not all at once, after nothing: {found}, {sums}")
+    return found
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command line of the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -152,6 +276,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--heap", default="1g")
     parser.add_argument("--broker", choices=["ottla", "unsynced", "kafka"], default="unsynced")
+    parser.add_argument("--late", type=int, default=0, metavar="SECONDS")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
 
@@ -166,6 +291,11 @@ def main(arguments: Sequence[str]) -> int:
         with peer:
             peer.start()
             fill(peer, "source", size=VALUE_BYTES, records=options.megabytes << 10, codec="none")
+            if options.late:
+                records = options.megabytes << 10
+                print(run_late(spark, peer, directory, records, options.late), flush=True)
+                spark.stop()
+                return 0
             for number in range(options.rounds + 1):
                 for delivery in DELIVERIES[: 2 if number else 1]:
                     row = run_once(spark, peer, directory, delivery, number)
