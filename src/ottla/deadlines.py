@@ -5,6 +5,8 @@ plus a few. Moving a key further into the future leaves its entry where it is; w
 up, it is moved to the new time. So moving a deadline (a heartbeat moves the end of its member's
 session) costs a dictionary write, however many keys there are. One alarm serves the whole heap;
 when very many keys are due at once, each turn of the loop serves some of them.
+
+A callback whose work has to wait for its turn asks ``rung`` whether it still counts by then.
 """
 
 import heapq
@@ -32,6 +34,8 @@ class Deadlines:
         self._due: dict[Hashable, tuple[float, Callable[[], None]]] = {}
         self._queued: dict[Hashable, float] = {}
         """When the entry of a key that counts comes up. Invariant: not after the key is due."""
+        self._rung: dict[Hashable, object] = {}
+        """Keys that have rung, whose work waits for its turn."""
         self._heap: list[tuple[float, int, Hashable]] = []
         self._order = 0
         self._alarm = Alarm(clock, self._ring)
@@ -45,6 +49,7 @@ class Deadlines:
 
     def schedule(self, key: Hashable, delay_ms: int, callback: Callable[[], None]) -> None:
         """Run ``callback`` in ``delay_ms`` (negative: 0); replaces what ``key`` was to run."""
+        self._rung.pop(key, None)
         deadline = self._clock.monotonic() + max(delay_ms, 0) / 1000
         self._due[key] = (deadline, callback)
         queued = self._queued.get(key)
@@ -54,8 +59,18 @@ class Deadlines:
 
     def cancel(self, key: Hashable) -> None:
         """Cancel the timer of ``key``. Harmless when there is none."""
+        self._rung.pop(key, None)
         if self._due.pop(key, None) is not None and len(self._heap) > _ROOM + 2 * len(self._due):
             self._tidy()
+
+    def rung(self, key: Hashable) -> Callable[[], bool]:
+        """Return what tells, once, whether the timer of ``key`` that rings now still counts.
+
+        It does until that timer is set anew or cancelled: a session that was extended while its end
+        waited for its turn has not ended.
+        """
+        token = self._rung[key] = object()
+        return lambda: self._rung.pop(key, None) is token
 
     def _tidy(self) -> None:
         """Drop the entries of cancelled keys: some would stay for half an hour."""
@@ -67,6 +82,7 @@ class Deadlines:
     def close(self) -> None:
         """Cancel all timers."""
         self._due.clear()
+        self._rung.clear()
         self._queued.clear()
         self._heap.clear()
         self._alarm.clear()

@@ -82,3 +82,15 @@ def test_what_was_cancelled_does_not_stay_in_memory_until_it_would_be_due(clock,
     clock.advance(0.02)
     clock.advance(2_000)
     assert rung == ["soon", "stays"]
+
+
+def test_what_has_rung_counts_until_it_is_set_anew_or_cancelled(clock, timers):
+    told = {}
+    for key in "abc":
+        timers.schedule(key, 10, lambda key=key: told.update({key: timers.rung(key)}))
+    clock.advance(0.02)
+    timers.schedule("b", 10, lambda: None)
+    timers.cancel("c")
+    assert [told[key]() for key in "abc"] == [True, False, False]
+    assert not told["a"](), "it is told once"
+    assert not timers._rung

@@ -336,6 +336,7 @@ class Transactions:
 
     def _time_out_in(self, transaction: Transaction, delay_ms: int) -> None:
         transactional_id = transaction.transactional_id
+        key = ("timeout", transactional_id)
         event = machine.TimedOut(transaction.producer_id, transaction.producer_epoch)
 
         def told(answer: Answer) -> None:
@@ -351,11 +352,15 @@ class Transactions:
                 self._time_out_in(transaction, RETRY_MS)
 
         def ring() -> None:
-            self._shard.execute(
-                lambda: self._carry_out(transactional_id, event, told), lambda _: None
-            )
+            still_counts = self._shard.timers.rung(key)  # The next transaction has the same epoch.
 
-        self._shard.timers.schedule(("timeout", transactional_id), delay_ms, ring)
+            def run() -> None:
+                if still_counts():
+                    self._carry_out(transactional_id, event, told)
+
+            self._shard.execute(run, lambda _: None)
+
+        self._shard.timers.schedule(key, delay_ms, ring)
 
     # What is forgotten.
 

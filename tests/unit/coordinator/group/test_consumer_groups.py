@@ -166,6 +166,23 @@ def test_a_silent_member_is_taken_out(consumers):
     assert sorted(consumers.group.members["b"].assigned[TOPIC]) == [0, 1, 2, 3]
 
 
+def test_who_was_heard_while_a_write_took_long_is_not_taken_out(consumers):
+    consumers.join("a")
+    consumers.node.clock.advance(44)
+    coordinator = consumers.node.coordinator
+    first = coordinator.consumer_heartbeat("g", beat("a", 2, topics=("t", "u")))
+    consumers.node.clock.advance(2)
+    assert not first.is_done, "the disk is slow"
+    second = coordinator.consumer_heartbeat("g", beat("a", 2))
+    consumers.node.settle()
+    assert first.is_done
+    assert second.is_done
+    assert set(consumers.group.members) == {"a"}
+    consumers.node.clock.advance(46)
+    consumers.node.settle()
+    assert not consumers.group.members, "it is silent now"
+
+
 def test_who_does_not_give_up_in_time_is_taken_out(consumers):
     consumers.join("a", rebalance_timeout_ms=5_000)
     consumers.join("b")

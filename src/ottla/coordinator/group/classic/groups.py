@@ -237,14 +237,17 @@ class ClassicGroups:
                 carry_out(effect)
 
     def _set_timer(self, group: ClassicGroup, effect: events.SetTimer) -> None:
+        key = (group.group_id, effect.kind, effect.member_id)
+
         def fire() -> None:
+            still_counts = self._shard.timers.rung(key)
+
+            def run() -> None:
+                if still_counts() and self._groups.get(group.group_id) is group:
+                    self.happen(group, effect.event)
+
             self._line.later(group.group_id, run, _forget)
 
-        def run() -> None:
-            if self._groups.get(group.group_id) is group:
-                self.happen(group, effect.event)
-
-        key = (group.group_id, effect.kind, effect.member_id)
         self._shard.timers.schedule(key, effect.delay_ms, fire)
 
     def _store(self, group: ClassicGroup, effect: events.Store) -> None:

@@ -330,12 +330,23 @@ class ConsumerGroups:
         *,
         epoch: int | None = None,
     ) -> None:
-        """Remove a member after a time; with ``epoch``, only if it is still in that epoch."""
+        """Remove a member after a time; with ``epoch``, only if it is still in that epoch.
+
+        Not if its timer was set anew or cancelled before the removal's turn came.
+        """
+
+        key = (group_id, kind, member_id)
 
         def fire() -> None:
-            self.line.later(group_id, lambda: self._fence(group_id, member_id, why, epoch), _note)
+            still_counts = self._shard.timers.rung(key)
 
-        self._shard.timers.schedule((group_id, kind, member_id), timeout_ms, fire)
+            def run() -> None:
+                if still_counts():
+                    self._fence(group_id, member_id, why, epoch)
+
+            self.line.later(group_id, run, _note)
+
+        self._shard.timers.schedule(key, timeout_ms, fire)
 
     def _forget_timers(self, group_id: str, member_id: str) -> None:
         self._shard.timers.cancel((group_id, SESSION, member_id))
