@@ -231,9 +231,7 @@ def run_once(spark: Any, peer: Peer, directory: str, delivery: str, number: int)
     }
 
 
-def run_late(
-    spark: Any, peer: Peer, directory: str, records: int, seconds: int
-) -> dict[str, Any]:
+def run_late(spark: Any, peer: Peer, directory: str, records: int, seconds: int) -> dict[str, Any]:
     """Copy the source exactly once though a transaction's time is over; return what was seen.
 
     Raises RuntimeError when a consumer of committed records sees some of what was aborted, or does

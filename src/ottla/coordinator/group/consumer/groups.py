@@ -334,7 +334,6 @@ class ConsumerGroups:
 
         Not if its timer was set anew or cancelled before the removal's turn came.
         """
-
         key = (group_id, kind, member_id)
 
         def fire() -> None:
