@@ -142,7 +142,10 @@ class Shard(Generic[Machine]):
         """Raise KafkaError if another node may coordinate by now, unheard of here.
 
         What is in memory may be old then. (Kafka's brokers tell it: a committed offset goes back.)
+        So it may while this process has registered anew, and was not granted the partition since.
         """
+        if not self.partition.is_leader:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.where} is not led here yet")
         check_standing(self.partition, ErrorCode.NOT_COORDINATOR)
 
     def _refusal(self) -> KafkaError:

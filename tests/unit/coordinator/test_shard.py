@@ -464,3 +464,24 @@ def test_a_request_that_has_waited_is_told_nothing_from_memory_in_doubt(groups, 
     groups.shard("g").partition.may_take = lambda _: False
     groups.settle()
     assert words.result_of(stable).code is ErrorCode.NOT_COORDINATOR
+
+
+def test_who_was_granted_a_group_for_a_former_process_tells_nothing_of_it(groups, words):
+    """Others may be elected until it is granted anew; its memory answered for them meanwhile."""
+    member, generation = groups.member("g")
+    groups.commit("g", (0, 5), member_id=member, generation=generation)
+    groups.settle()
+    partition = groups.shard("g").partition
+    partition.fence(partition.leader_epoch)  # As when this node registers anew.
+    assert not partition.is_leader
+    for pending in (
+        groups.coordinator.fetch_offsets("g", [("t", 0)], require_stable=False),
+        groups.coordinator.partitions_of("g", require_stable=True),
+        groups.beat("g", member, generation),
+        groups.coordinator.describe_group("g"),
+    ):
+        assert words.result_of(pending).code is ErrorCode.NOT_COORDINATOR
+    groups.lead(groups.runtime.partition_for("g"), epoch=1)
+    groups.settle()
+    assert groups.fetch("g") == {("t", 0): 5}
+    assert words.result_of(groups.beat("g", member, generation)) is ErrorCode.NONE

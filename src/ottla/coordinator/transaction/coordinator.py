@@ -203,9 +203,12 @@ class TransactionCoordinator:
         except KafkaError as error:
             return _answered(error.code)
         answer: Pending[Answer] = Pending()
-        shard.execute(
-            lambda: run(shard, answer.resolve), lambda error: answer.resolve(Answer(error.code))
-        )
+
+        def run_in_turn() -> None:
+            shard.check_standing()  # It may have waited.
+            run(shard, answer.resolve)
+
+        shard.execute(run_in_turn, lambda error: answer.resolve(Answer(error.code)))
         return answer
 
 
@@ -229,8 +232,12 @@ class _Adding:
     def run(self, shard: TransactionsShard, tell: Callable[[Answer], None]) -> None:
         """Add the partitions, or come back when the id is settled."""
 
+        def in_turn() -> None:
+            shard.check_standing()  # It has waited.
+            self.run(shard, tell)
+
         def again() -> None:
-            shard.execute(lambda: self.run(shard, tell), lambda error: tell(Answer(error.code)))
+            shard.execute(in_turn, lambda error: tell(Answer(error.code)))
 
         if shard.machine.is_settled(self._transactional_id):
             shard.machine.happen(self._transactional_id, self._event, tell)

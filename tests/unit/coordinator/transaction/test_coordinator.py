@@ -452,3 +452,20 @@ class SlowExecutor(ManualExecutor):
         """Put what waits aside; return what puts it back."""
         aside, self._jobs = self._jobs, deque()
         return lambda: self._jobs.extend(aside)
+
+
+def test_who_is_not_granted_the_ids_yet_says_of_no_transaction_that_it_has_ended(node):
+    """It would say so of the last one, which ended alike: the next coordinator has another."""
+    producer = node.begun()
+    added = node.transactions.add_partitions(
+        producer, [TopicPartition("t", 0)], client_version=0
+    )
+    node.settle()
+    assert added.value.code is E.NONE
+    node.end(producer, version=0)
+    node.settle()
+    assert node.end(producer, version=0).value.code is E.NONE, "it is said once more"
+    partition = node.transactions.runtime.shard_for("x").partition
+    partition.fence(partition.leader_epoch)  # As when this node registers anew.
+    assert node.end(producer, version=0).value.code is E.NOT_COORDINATOR
+    assert node.state() == "NOT_COORDINATOR"
