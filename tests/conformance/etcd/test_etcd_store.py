@@ -1,12 +1,13 @@
 """What a store in etcd does and others never have to: its members end, stand still, and go back."""
 
 import asyncio
+import shutil
 
 import pytest
 
 from ottla.env.clock import SystemClock
 from ottla.metadata.etcd import wire
-from ottla.metadata.etcd.members import Members
+from ottla.metadata.etcd.members import Members, Security, _metadata
 from ottla.metadata.etcd.store import PAGE_KEYS, EtcdStore
 from ottla.metadata.etcd.watching import CHANGES_PER_TURN
 from ottla.metadata.mirror import Mirror
@@ -21,6 +22,7 @@ from ottla.metadata.store import (
     SessionState,
     Unavailable,
 )
+from tests.certificates import openssl
 from tests.etcd_server import Etcd, free_ports, needs_etcd, open_store, until
 
 pytestmark = needs_etcd
@@ -295,20 +297,26 @@ async def says(store, text):
     return False
 
 
-async def test_users_and_their_passwords(etcd, store):
-    async def ask(service, method, message):
-        _, channel = await store._members._reached()
-        await channel.unary_unary(f"/etcdserverpb.{service}/{method}")(message)
+async def administrate(store, method, message=b""):
+    """Have etcd change its users and roles, as ``store`` is known there."""
+    members = store._members
+    _, channel = await members._reached()
+    shown = _metadata(members._token)
+    await channel.unary_unary(f"/etcdserverpb.Auth/{method}")(message, metadata=shown)
 
+
+async def want_passwords(store):
     name = wire._bytes(1, b"root")
-    await ask("Auth", "UserAdd", name + wire._bytes(2, b"secret"))
-    await ask("Auth", "RoleAdd", name)
-    await ask("Auth", "UserGrantRole", name + wire._bytes(2, b"root"))
-    await ask("Auth", "AuthEnable", b"")
+    await administrate(store, "UserAdd", name + wire._bytes(2, b"secret"))
+    await administrate(store, "RoleAdd", name)
+    await administrate(store, "UserGrantRole", name + wire._bytes(2, b"root"))
+    await administrate(store, "AuthEnable")
+
+
+async def test_users_and_their_passwords(etcd, store):
+    await want_passwords(store)
     with pytest.raises(Unavailable, match="user name is empty"):
         await store.commit([], [Put("a", b"1")])
-    from ottla.metadata.etcd.members import Security
-
     for password, is_right in (("secret", True), ("wrong", False)):
         members = Members([etcd.endpoint], security=Security(user="root", password=password))
         other = EtcdStore(members, SystemClock())
@@ -322,3 +330,48 @@ async def test_users_and_their_passwords(etcd, store):
             with pytest.raises(Unavailable, match="authentication failed"):
                 await other.get("a")
         await other.close()
+
+
+@pytest.mark.parametrize("kind", ["simple", "jwt"])
+async def test_a_login_is_renewed_when_users_change_or_etcd_begins_anew(tmp_path, kind):
+    """Once a node whose token was of an older list of users could change nothing any more."""
+    options = ()
+    if kind == "jwt":
+        if shutil.which("openssl") is None:
+            pytest.skip("no openssl to make a key")
+        openssl("genrsa", "-out", "own.pem", "2048", cwd=tmp_path)
+        openssl("rsa", "-in", "own.pem", "-pubout", "-out", "public.pem", cwd=tmp_path)
+        keys = f"pub-key={tmp_path}/public.pem,priv-key={tmp_path}/own.pem"
+        options = (f"--auth-token=jwt,{keys},sign-method=RS256,ttl=10m",)
+    etcd = Etcd(tmp_path / "etcd", *options).start()
+    first = open_store(etcd)
+    known = Members([etcd.endpoint], security=Security(user="root", password="secret"))
+    store = EtcdStore(known, SystemClock())
+    try:
+        await want_passwords(first)
+        assert await store.commit([], [Put("a", b"1")]) == 1
+        watch = store.watch("", 1)
+        assert (await next_with_changes(watch)).rev == 1
+        bob = wire._bytes(1, b"bob") + wire._bytes(2, b"b")
+        await administrate(store, "UserAdd", bob)
+        assert await store.commit([], [Put("a", b"2")]) == 2
+        assert (await next_with_changes(watch)).rev == 2
+        etcd.kill()
+        etcd.start()
+        await until(lambda: answers(store))
+        await administrate(store, "UserDelete", wire._bytes(1, b"bob"))
+        assert (await store.get("a")).value == b"2"
+        assert await store.commit([], [Put("a", b"3")]) == 3
+        assert (await next_with_changes(watch)).rev == 3
+    finally:
+        await store.close()
+        await first.close()
+        etcd.kill()
+
+
+async def answers(store):
+    try:
+        await store.get("a")
+    except Unavailable:
+        return False
+    return True

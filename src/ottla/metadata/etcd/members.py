@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
 import grpc
@@ -66,7 +66,8 @@ _NEVER_CARRIED_OUT = frozenset(
 _CLOSED = "the metadata store is closed"
 _HAS_LEADER = ("hasleader", "true")
 _NO_LEADER = "no leader"
-_TOKEN_IS_OLD = "invalid auth token"  # noqa: S105 - etcd's words
+_TOKEN_IS_OLD = ("invalid auth token", "revision of auth store is old", "user name is empty")
+"""It has expired, or its member has begun anew; somebody has changed users or roles since."""
 
 
 class Refused(MetadataError):
@@ -82,6 +83,10 @@ class Refused(MetadataError):
 
 class NotSent(Unavailable):
     """No member could be asked."""
+
+
+class _TokenIsOld(NotSent):
+    """A member wants a new login; it has done nothing."""
 
 
 class Unanswered(Unavailable):
@@ -133,13 +138,19 @@ class Members:
 
     async def call(self, method: str, message: bytes, *, seconds: float = ANSWER_SECONDS) -> bytes:
         """Return the answer of one member. Raises NotSent, Unanswered, Refused."""
+        with suppress(_TokenIsOld):
+            return await self._call(method, message, seconds)
+        return await self._call(method, message, seconds)
+
+    async def _call(self, method: str, message: bytes, seconds: float) -> bytes:
         index, channel = await self._reached()
+        token = self._token
         try:
             answer: bytes = await channel.unary_unary(_path(method))(
-                message, timeout=seconds, metadata=self._metadata()
+                message, timeout=seconds, metadata=_metadata(token)
             )
         except _FAULTS as error:
-            raise self._failed(index, error) from error
+            raise self._failed(index, error, token) from error
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
@@ -162,9 +173,10 @@ class Members:
     async def stream(self, method: str, *, seconds: float | None = None) -> AsyncIterator[Stream]:
         """Open a stream to one member, for at most ``seconds``. Raises NotSent."""
         index, channel = await self._reached()
-        call = channel.stream_stream(_path(method))(timeout=seconds, metadata=self._metadata())
+        token = self._token
+        call = channel.stream_stream(_path(method))(timeout=seconds, metadata=_metadata(token))
         try:
-            yield _Call(call, lambda error: self._failed(index, error))
+            yield _Call(call, lambda error: self._failed(index, error, token))
         finally:
             call.cancel()
 
@@ -218,7 +230,7 @@ class Members:
                 wire.login(self._security.user, self._security.password), timeout=ANSWER_SECONDS
             )
         except _FAULTS as error:
-            failure = self._failed(index, error)
+            failure = self._failed(index, error, "")
             if isinstance(failure, Refused):
                 raise failure from error
             return False
@@ -242,20 +254,21 @@ class Members:
             self._channels[index] = channel
         return channel
 
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
-        return (_HAS_LEADER, ("token", self._token)) if self._token else (_HAS_LEADER,)
-
     # Failures.
 
-    def _failed(self, index: int, error: BaseException) -> MetadataError:
-        """Return what an error of grpcio means; ask another member next unless this one is well."""
+    def _failed(self, index: int, error: BaseException, token: str) -> MetadataError:
+        """Return what an error of grpcio means; ask another member next unless this one is well.
+
+        ``token``: the one that was shown; empty: none was.
+        """
         if isinstance(error, grpc.RpcError):
             code, text = error.code(), error.details() or ""
         else:  # A call that was over when it was used: grpc.aio says so in its own ways.
             code, text = grpc.StatusCode.UNAVAILABLE, str(error) or repr(error)
-        if _TOKEN_IS_OLD in text:
-            self._token = ""
-            return NotSent(text)
+        if token and any(words in text for words in _TOKEN_IS_OLD):
+            if self._token == token:
+                self._token = ""
+            return _TokenIsOld(text)
         if code in _NEVER_CARRIED_OUT:
             return Refused(code, text)
         self._next_after(index)
@@ -331,6 +344,10 @@ async def _tls_trouble(channel: Any) -> str:  # noqa: ANN401 - grpcio has no typ
     except _FAULTS as error:
         return repr(error)
     return ""
+
+
+def _metadata(token: str) -> tuple[tuple[str, str], ...]:
+    return (_HAS_LEADER, ("token", token)) if token else (_HAS_LEADER,)
 
 
 def _path(method: str) -> str:
