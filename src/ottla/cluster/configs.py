@@ -193,7 +193,10 @@ class Configs:
         if len(value) > VALUE_BYTES_MAX:
             why = f"{len(value)} bytes of configs; at most {VALUE_BYTES_MAX} can be kept"
             raise KafkaError(ErrorCode.INVALID_REQUEST, why)
-        if validate_only or texts == given:
+        if validate_only:
+            return
+        if texts == given:  # Another node may have made it so, unheard of here.
+            await self._follower.catch_up()
             return
         guards.append(Guard(key, mod_rev=ABSENT if entry is None else entry.mod_rev))
         op: Op = Put(key, value) if texts else Delete(key)

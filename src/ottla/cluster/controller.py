@@ -23,6 +23,7 @@ from ottla.cluster.topics import (
     NewTopic,
     Placement,
     TopicPlan,
+    given_configs,
     new_topic_id,
     plan_assignments,
     plan_more_partitions,
@@ -65,6 +66,7 @@ from ottla.pending import Pending, outcome_of
 
 logger = logging.getLogger(__name__)
 
+_IS_THERE = ErrorCode.TOPIC_ALREADY_EXISTS
 ATTEMPTS_MAX = 10
 """How often a deletion is tried when others keep changing the topic."""
 
@@ -162,7 +164,7 @@ class Controller:
             is_told = configs_max is None or told <= configs_max
             return made if is_told else made._replace(config=None)
 
-        return each_in_time(topics, create, patience)
+        return each_in_time(topics, create, patience, first=self._catch_up)
 
     def auto_create(self, names: Sequence[str], take: Take = take_any) -> None:
         """Begin to create topics that a client asked for. Does not wait; failures are logged."""
@@ -178,7 +180,7 @@ class Controller:
         def done(created: Pending[list[TopicOutcome | KafkaError]]) -> None:
             self._auto_creating.difference_update(topic.name for topic in wanted)
             for topic, outcome in zip(wanted, created.value or (), strict=False):
-                if isinstance(outcome, KafkaError):
+                if isinstance(outcome, KafkaError) and outcome.code is not _IS_THERE:
                     logger.warning("cannot create the topic %s asked for: %s", topic.name, outcome)
 
         self.create_topics(wanted, take=take).on_done(done)
@@ -218,7 +220,7 @@ class Controller:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
         assignments = plan_assignments(topic, self._placement_now())
         self._check_room(len(assignments))
-        given = _given(topic)
+        given = given_configs(topic)
         try:
             config = self._check_config(given)
         except InvalidConfig as error:
@@ -302,7 +304,7 @@ class Controller:
         def add(more: NewPartitions) -> Awaitable[None]:
             return self._add(more, validate_only, take)
 
-        return each_in_time(wanted, add, patience)
+        return each_in_time(wanted, add, patience, first=self._catch_up)
 
     async def _add(self, wanted: NewPartitions, validate_only: bool, take: Take) -> None:
         if validate_only:
@@ -357,7 +359,11 @@ class Controller:
 
         ``patience``: see ``each_in_time``.
         """
-        return each_in_time(wanted, lambda named: self._delete(*named, take), patience)
+
+        def delete(named: tuple[str | None, TopicId]) -> Awaitable[tuple[str, TopicId]]:
+            return self._delete(*named, take)
+
+        return each_in_time(wanted, delete, patience, first=self._catch_up)
 
     async def _delete(self, name: str | None, topic_id: TopicId, take: Take) -> tuple[str, TopicId]:
         if not self._may_delete:
@@ -452,6 +458,11 @@ class Controller:
 
     # Common.
 
+    async def _catch_up(self) -> None:
+        """Hear of what was done by way of other nodes before. Raises KafkaError."""
+        with _store_answers():
+            await self._follower.catch_up()
+
     async def _commit(self, guards: list[Guard], ops: list[Op]) -> None:
         """Commit, and wait until this node's image has it. Raises GuardFailed, KafkaError."""
         with _store_answers():
@@ -474,16 +485,6 @@ def _deletion_ended(task: asyncio.Task[None]) -> None:
         logger.info("the next start forgets a deleted topic: %s", error)
     elif error is not None:
         logger.error("a deleted topic could not be forgotten", exc_info=error)
-
-
-def _given(topic: NewTopic) -> dict[str, str]:
-    given: dict[str, str] = {}
-    for key, value in topic.configs:
-        if value is None:
-            why = f"Null value not supported for topic configs: {key}"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, why)
-        given[key] = value
-    return given
 
 
 def _first_state(replicas: Assignment) -> PartitionState:

@@ -34,12 +34,15 @@ def each_in_time(
     wanted: Sequence[Asked],
     one: Callable[[Asked], Awaitable[Made]],
     patience: Patience | None = None,
+    *,
+    first: Callable[[], Awaitable[None]] | None = None,
 ) -> Pending[list[Made | KafkaError]]:
     """Call ``one`` for each thing in turn; the Pending gets one outcome per thing, in order.
 
     Each succeeds or fails (KafkaError) on its own. ``patience`` None: there is no timeout.
+    ``first``: is done before; a KafkaError that it raises is the outcome of all things.
     """
-    doing = _Doing(wanted, one)
+    doing = _Doing(wanted, one, first)
     if patience is None:
         doing.begin()
     elif patience.timeout_ms <= 0:
@@ -54,9 +57,15 @@ def each_in_time(
 class _Doing(Generic[Asked, Made]):
     """The progress of one request."""
 
-    def __init__(self, wanted: Sequence[Asked], one: Callable[[Asked], Awaitable[Made]]) -> None:
+    def __init__(
+        self,
+        wanted: Sequence[Asked],
+        one: Callable[[Asked], Awaitable[Made]],
+        first: Callable[[], Awaitable[None]] | None,
+    ) -> None:
         self._wanted = wanted
         self._one = one
+        self._first = first
         self._outcomes: list[Made | KafkaError] = []
         self.answer: Pending[list[Made | KafkaError]] = Pending()
 
@@ -75,6 +84,13 @@ class _Doing(Generic[Asked, Made]):
         pending_of(self._do()).on_done(done)
 
     async def _do(self) -> None:
+        if self._first is not None and self._wanted:
+            try:
+                await self._first()
+            except KafkaError as error:
+                if not self.answer.is_done:
+                    self._outcomes += [error.as_value()] * len(self._wanted)
+                return
         for item in self._wanted:
             if len(self._outcomes) % EACH_TURN == EACH_TURN - 1:
                 await asyncio.sleep(0)  # Things that are refused at once never wait otherwise.

@@ -102,6 +102,17 @@ def collision_key(name: str) -> str:
     return name.replace(".", "_")
 
 
+def given_configs(topic: NewTopic) -> dict[str, str]:
+    """Return the configs of a request for a topic. Raises KafkaError for one without a value."""
+    given: dict[str, str] = {}
+    for key, value in topic.configs:
+        if value is None:
+            why = f"Null value not supported for topic configs: {key}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, why)
+        given[key] = value
+    return given
+
+
 def plan_assignments(topic: NewTopic, placement: Placement) -> list[Assignment]:
     """Return the replicas of every partition of a new topic. Raises KafkaError."""
     if topic.assignments:

@@ -149,6 +149,24 @@ async def test_a_change_beside_ours_is_not_lost(alter, given, following):
     assert given() == {"flush.ms": "9", "segment.ms": "1"}
 
 
+async def test_what_another_node_has_altered_alike_is_shown_here_when_the_answer_comes(
+    alter, given, following, monkeypatch
+):
+    """Its administrator asks again by way of this node, which has not heard of it yet."""
+    apply, held = following.follower.mirror._apply, []
+    monkeypatch.setattr(following.follower.mirror, "_apply", held.append)
+    key = following.keys.config(ConfigType.TOPIC, "t")
+    await following.store.commit([], [Put(key, encode_config({"segment.ms": "1000"}))])
+
+    async def catch_up():
+        for change_set in held:
+            apply(change_set)
+
+    monkeypatch.setattr(following.follower, "catch_up", catch_up)
+    assert await alter(("segment.ms", SET, "1000")) is None
+    assert given() == {"segment.ms": "1000"}
+
+
 async def test_a_topic_deleted_meanwhile_leaves_no_config(alter, following):
     async def meanwhile(commit):
         await commit([], [Delete(following.keys.topic("t"))])
