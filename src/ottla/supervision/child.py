@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import ottla
@@ -119,6 +120,13 @@ class Child:
         if self._is_stopping:
             self.stop()
 
+    def start_failed(self) -> None:
+        """Try again, as after a process that has ended: the others serve meanwhile."""
+        if self._process is not None:  # It has begun, and cannot be talked to.
+            self._process.kill()
+        elif not self._is_stopping:
+            self._come_back_after(self._restarts.ended(self._clock.monotonic()) or 0.0)
+
     def stop(self) -> None:
         """Ask the process to end; it is not started again. Harmless when it has ended."""
         self._is_stopping = True
@@ -183,6 +191,9 @@ class Child:
             return
         how = _how(code) if was_serving else f"{_how(code)} before it served"
         logger.error("node %d %s; it starts again in %.1f s", self.node, how, pause_seconds)
+        self._come_back_after(pause_seconds)
+
+    def _come_back_after(self, pause_seconds: float) -> None:
         self._timer = self._clock.call_later(pause_seconds, lambda: self.on_again(self))
 
 
@@ -190,6 +201,7 @@ def _how(code: int) -> str:
     return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
+@cache
 def _python() -> list[str]:
     """Return the command that runs a node with this very installation."""
     root = str(Path(ottla.__file__).resolve().parent.parent)

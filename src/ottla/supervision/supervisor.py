@@ -240,7 +240,10 @@ class Supervisor:
             return
         what = f"node {child.node} cannot be started again"
         logger.error("%s: %r", what, error)
-        self._fail(NodesFailed(what, str(error)))
+        if isinstance(error, OSError):  # No process, descriptor or memory is to be had just now.
+            child.start_failed()
+        else:
+            self._fail(NodesFailed(what, str(error)))
 
     def _look_again(self) -> None:
         self._look_due = self.clock.monotonic() + LOOK_SECONDS

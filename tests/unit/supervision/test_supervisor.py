@@ -95,17 +95,50 @@ async def test_a_node_that_ends_comes_back_after_its_pause_and_not_before(host):
     await supervisor.stop()
 
 
-async def test_a_node_that_cannot_be_started_again_ends_all(host):
+async def test_a_node_that_cannot_be_started_again_for_a_moment_is_tried_again(host):
+    """Once all other nodes ended as well: there was no process to be had."""
     supervisor = await host.started(2)
     host.processes.refuses = OSError(errno.EAGAIN, "no process to be had")
+    host.processes.newest(1).end(-9)
+    await host.settle()
+    for pause_seconds in (0.2, 0.4, 0.8):
+        host.clock.advance(pause_seconds)
+        await host.settle()
+    assert not supervisor.failed.is_set()
+    host.processes.refuses = None
+    host.clock.advance(1.6)
+    again = await host.welcomed(1, 2)
+    again.is_ready()
+    await host.settle()
+    assert host.processes.newest(2).heard == []
+    await supervisor.stop()
+
+
+async def test_a_node_that_cannot_be_started_again_by_a_fault_of_ours_ends_all(host):
+    supervisor = await host.started(2)
+    host.processes.refuses = RuntimeError("a fault")
     host.processes.newest(1).end(-9)
     await host.settle()
     host.clock.advance(0.2)
     await supervisor.failed.wait()
     assert supervisor.failure.what == "node 1 cannot be started again"
-    assert "no process to be had" in supervisor.failure.why
+    assert "a fault" in supervisor.failure.why
     await supervisor.stop()
     assert host.processes.newest(2).heard == ["terminate"]
+
+
+async def test_a_stop_starts_nobody_again_that_could_not_be_started(host):
+    supervisor = await host.started(2)
+    host.processes.refuses = OSError(errno.ENOMEM, "no memory")
+    host.processes.newest(1).end(-9)
+    await host.settle()
+    host.clock.advance(0.2)
+    await host.settle()
+    host.processes.refuses = None
+    await supervisor.stop()
+    host.clock.advance(100.0)
+    await host.settle()
+    assert host.processes.count(1) == 1
 
 
 async def test_a_silent_node_is_killed_after_half_a_minute_and_comes_back(host):
