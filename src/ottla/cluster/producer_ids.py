@@ -1,15 +1,22 @@
 """Gives out producer ids, which are unique in the cluster forever.
 
 A node takes a block of ids from the store at a time. A block is never given out again, so a restart
-wastes at most one. Source: KIP-730.
+wastes at most one. A store that is an older copy would give blocks a second time: whoever finds ids
+that were given says so (``known``). Source: KIP-730.
 """
 
+import asyncio
+import logging
+
+from ottla.env.tasks import begin_task
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import ProducerId
 from ottla.metadata.mirror import update
-from ottla.metadata.store import Ambiguous, MetadataStore, Unavailable
+from ottla.metadata.store import Ambiguous, MetadataError, MetadataStore, Unavailable
 from ottla.metadata.values import decode_number, encode_number
 from ottla.pending import Pending, pending_of
+
+logger = logging.getLogger(__name__)
 
 BLOCK_SIZE = 1000
 
@@ -23,6 +30,42 @@ class ProducerIds:
         self._next = 0
         self._end = 0  # Exclusive. Invariant: ids in [_next, _end) are this node's alone.
         self._waiting: list[Pending[ProducerId]] = []
+        self._free = 0
+        """Use: no id below is given out any more. Invariant: never falls."""
+        self._reserved = 0
+        """Use: the store is known to give out no id below any more."""
+        self._reserving: asyncio.Task[None] | None = None
+
+    def known(self, producer_id: int) -> None:
+        """Hear of an id that somebody has: it is given to nobody else, here or elsewhere."""
+        self._free = max(self._free, producer_id + 1)
+        self._next = max(self._next, min(self._free, self._end))
+        if self._free > self._reserved and self._reserving is None:
+            self._reserving = begin_task(
+                self._reserve(), name="reserve producer ids", ended=self._has_reserved
+            )
+
+    async def _reserve(self) -> None:
+        """Have the store give out no id below the free ones."""
+        while self._free > self._reserved:
+            free = self._free
+
+            def raised(value: bytes | None, free: int = free) -> bytes:
+                before = 0 if value is None else decode_number(value)
+                if before < free:
+                    logger.warning("producer ids below %d are known: they are reserved", free)
+                return encode_number(max(before, free))
+
+            entry = await update(self._store, self._block_key, raised)
+            self._reserved = free if entry is None else decode_number(entry.value)
+
+    def _has_reserved(self, task: asyncio.Task[None]) -> None:
+        self._reserving = None
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, MetadataError):  # The next load tries again, and so does each block.
+            logger.warning("producer ids could not be reserved yet: %s", error)
+        elif error is not None:
+            logger.error("producer ids could not be reserved", exc_info=error)
 
     def next(self) -> Pending[ProducerId]:
         """Return an id that nobody else has.
@@ -44,7 +87,7 @@ class ProducerIds:
     async def _fetch_block(self) -> int:
         """Take the next block from the store; return its end."""
         try:
-            entry = await update(self._store, self._block_key, _next_block)
+            entry = await update(self._store, self._block_key, self._next_block)
         except (Unavailable, Ambiguous) as error:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
         assert entry is not None, "the block's key is never deleted"
@@ -58,8 +101,8 @@ class ProducerIds:
             for pending in waiting:
                 pending.fail(error)
             return
-        self._end = fetched.value
-        self._next = self._end - BLOCK_SIZE
+        self._end = self._reserved = fetched.value
+        self._next = max(self._end - BLOCK_SIZE, min(self._free, self._end))
         for pending in waiting:
             if self._next < self._end:
                 pending.resolve(self._take())
@@ -71,7 +114,7 @@ class ProducerIds:
         if len(self._waiting) == 1:
             pending_of(self._fetch_block()).on_done(self._serve)
 
-
-def _next_block(value: bytes | None) -> bytes:
-    """Return the key's next value: the first id after the block that is taken now."""
-    return encode_number((0 if value is None else decode_number(value)) + BLOCK_SIZE)
+    def _next_block(self, value: bytes | None) -> bytes:
+        """Return the key's next value: the first id after the block that is taken now."""
+        before = 0 if value is None else decode_number(value)
+        return encode_number(max(before, self._free) + BLOCK_SIZE)

@@ -99,12 +99,16 @@ class Transactions:
 
     def loaded(self) -> Iterator[None]:
         """Carry on decided transactions, and begin the timeouts of open ones."""
+        highest = NO_PRODUCER_ID
         for transaction in list(self.transactions.values()):
             yield
+            highest = max(highest, transaction.producer_id, transaction.next_producer_id)
             if transaction.state in PREPARED:
                 self._write_markers(transaction)
             elif transaction.state is TransactionState.ONGOING:
                 self._schedule_timeout(transaction)
+        if highest != NO_PRODUCER_ID:  # No log need know it: perhaps it has written nothing.
+            self._producer_ids.known(highest)
         self._schedule_expiry()
 
     def unloaded(self, error: KafkaError) -> None:

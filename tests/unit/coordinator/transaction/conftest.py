@@ -46,6 +46,9 @@ class NextIds:
         self.last = 100
         self.waiting = None
 
+    def known(self, producer_id):
+        self.last = max(self.last, producer_id)
+
     def next(self):
         pending = Pending()
         if self.waiting is not None:

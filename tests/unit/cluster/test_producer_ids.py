@@ -1,0 +1,62 @@
+"""Producer ids over a store in memory: none is given twice, whatever the store has forgotten."""
+
+import asyncio
+
+import pytest
+
+from ottla.cluster.producer_ids import BLOCK_SIZE, ProducerIds
+from ottla.metadata.store import Unavailable
+from ottla.pending import outcome_of
+
+
+@pytest.fixture
+def make(following):
+    return lambda: ProducerIds(following.store, following.keys.producer_id_block)
+
+
+async def settle():
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_an_id_that_a_transactional_id_has_is_given_to_nobody_by_an_older_store(make):
+    """Once one of a transactional id that had written nothing was given a second time."""
+    ids, of_another_node = make(), make()
+    ids.known(1234)
+    await settle()
+    assert await outcome_of(ids.next()) == 1235
+    assert await outcome_of(of_another_node.next()) > 1234 + BLOCK_SIZE
+
+
+async def test_ids_of_the_block_at_hand_that_somebody_has_are_left_out(make):
+    ids = make()
+    assert await outcome_of(ids.next()) == 0
+    ids.known(500)
+    assert await outcome_of(ids.next()) == 501
+    ids.known(499)
+    assert await outcome_of(ids.next()) == 502
+    ids.known(BLOCK_SIZE - 1)
+    assert await outcome_of(ids.next()) == BLOCK_SIZE
+
+
+async def test_a_store_that_gave_the_ids_is_asked_once(make, following):
+    await outcome_of(make().next())
+    before = following.image.revision
+    ids = make()
+    for known in (7, 3, 900):
+        ids.known(known)
+        await settle()
+    assert (await following.store.scan(""))[1] == before
+    assert await outcome_of(ids.next()) == BLOCK_SIZE
+
+
+async def test_ids_that_could_not_be_reserved_are_when_a_block_is_taken(make, following):
+    async def fail(commit):
+        raise Unavailable("gone")
+
+    following.store.before = fail
+    ids = make()
+    ids.known(1234)
+    await settle()
+    assert await outcome_of(ids.next()) == 1235
+    assert await outcome_of(make().next()) > 1234
