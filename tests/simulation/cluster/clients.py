@@ -259,6 +259,7 @@ class IdempotentProducer(Producer):
             if answer.error_code:
                 raise Lost
             self._producer_id = answer.producer_id
+            self.ledger.given(answer.producer_id, self.name, self.name)
         if not self._pending:
             self._fill()
         await self._drain()
@@ -357,6 +358,7 @@ class TransactionalProducer(Producer):
                 return
             await self.later(begin, f"InitProducerId: error {code}")
         self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
+        self.ledger.given(self._producer_id, self.name, self.name)
         self._sequences.clear()
         self._transaction = None
 

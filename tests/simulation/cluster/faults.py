@@ -20,6 +20,7 @@ FAULTS = (
     "cut-one-way",
     "cut-clients",
     "cut-store",
+    "late-watch",
     "ambiguous",
     "slow-store",
     "slow-disk",
@@ -194,6 +195,14 @@ class Nemesis(OfLeaders):
         machine.link.cut()
         try:
             await self._while(self.random.choice([1.0, 12.0]))
+        finally:
+            machine.link.mend()
+
+    async def _late_watch(self, machine):
+        """It is a member, and can change things; it only does not hear of any change."""
+        machine.link.is_late = True
+        try:
+            await self._while(self.random.choice([1.0, 5.0, 20.0]))
         finally:
             machine.link.mend()
 

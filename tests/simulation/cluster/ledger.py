@@ -102,6 +102,12 @@ class Ledger:
         self.commits = {}
         """By group, topic and partition: the last committed offset that was promised, and the
         highest that was asked for."""
+        self.owners = {}
+        """Of producer ids: whose they are."""
+        self.epochs = {}
+        """By transactional id: the newest producer id and epoch that anybody was given."""
+        self.transformed = {}
+        """By group, topic and partition: the transaction of each offset."""
         self.generations = {}
         """Of classic groups: the highest one for which an assignment was handed out."""
 
@@ -110,6 +116,12 @@ class Ledger:
         if where not in self.places:
             self.places[where] = Place()
         return self.places[where]
+
+    def given(self, producer_id, owner, who):
+        """Take note of a producer id that somebody was given: nobody else is, ever."""
+        first = self.owners.setdefault(producer_id, owner)
+        if first != owner:
+            self._problem(f"{who}: producer id {producer_id} is given to {owner}, and to {first}")
 
     def assigned(self, group, generation, before, who):
         """Take note of an assignment: that it was handed out is durable, whoever coordinates.

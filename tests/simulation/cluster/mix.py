@@ -15,6 +15,7 @@ CLIENTS = {
     "deleter": (0, 1),
     "member": (0, 3),
     "classic": (0, 3),
+    "transformer": (0, 2),
 }
 THEME_CHANCE = 0.6
 

@@ -54,6 +54,8 @@ class StoreLink:
         self.is_cut = False
         self.ambiguous_chance = 0.0
         """Of a commit, that its answer says that nobody knows what came of it."""
+        self.is_late = False
+        """Whether the node hears of nothing that is committed, though all else goes its way."""
         self._held = []
         self._waiting = []
 
@@ -65,7 +67,7 @@ class StoreLink:
 
     def mend(self):
         """End the cut: what was held goes its way."""
-        self.is_cut = False
+        self.is_cut = self.is_late = False
         held, self._held = self._held, []
         for life, call in held:
             self.send(life, call)
@@ -84,9 +86,17 @@ class StoreLink:
     async def passed(self):
         """Wait until the link is there."""
         while self.is_cut:
-            future = self.loop.create_future()
-            self._waiting.append(future)
-            await future
+            await self._mended()
+
+    async def told(self):
+        """Wait until the node is told again of what is committed."""
+        while self.is_cut or self.is_late:
+            await self._mended()
+
+    async def _mended(self):
+        future = self.loop.create_future()
+        self._waiting.append(future)
+        await future
 
 
 class KeptSession:
@@ -165,7 +175,7 @@ class LinkedStore(SimulatedStore):
         """Yield what is committed, some time later."""
         async for change_set in self._inner.watch(prefix, from_rev):
             await asyncio.sleep(self._link.delay())
-            await self._link.passed()
+            await self._link.told()
             yield change_set
 
     async def session(self, ttl_seconds, on_state):

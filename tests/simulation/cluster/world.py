@@ -38,6 +38,7 @@ from tests.simulation.cluster.members import ClassicMember, Member
 from tests.simulation.cluster.mix import cluster_mix_of
 from tests.simulation.cluster.reading import Committer, Reader
 from tests.simulation.cluster.store import SharedEntries
+from tests.simulation.cluster.transforming import Transformer
 from tests.simulation.jobs import Jobs, threads_of
 from tests.simulation.listening import listening
 from tests.simulation.loop import Life, SimulatedLoop
@@ -56,6 +57,7 @@ KINDS = (
     Deleter,
     Member,
     ClassicMember,
+    Transformer,
 )
 ROUND_SECONDS = 60.0
 """The mean of the time in which clients work and faults come."""
@@ -338,7 +340,7 @@ class ClusterWorld:
             for partition in range(topic.partition_count):
                 visible |= self._judge_partition(topic, partition)
         self.ledger.judge_transactions(visible)
-        by_group = {one.group: one for one in self.clients if isinstance(one, Committer)}
+        by_group = {one.group: one for one in self.clients if isinstance(one, Committer | Transformer)}
         for client in by_group.values():
             await self._look_at_commits(client)
 
