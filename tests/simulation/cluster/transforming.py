@@ -73,9 +73,8 @@ class Transformer(Producer):
     # -- a transaction -------------------------------------------------------------------------
 
     async def step(self):
-        if self._transaction is not None or self._producer_id < 0:
-            await self._begin_anew()
-        elif self.random.random() < ANEW_CHANCE:
+        has_none = self._transaction is not None or self._producer_id < 0
+        if has_none or self.random.random() < ANEW_CHANCE:
             await self._begin_anew()
         if self._producer_id < 0:
             return

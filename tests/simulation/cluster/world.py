@@ -340,7 +340,9 @@ class ClusterWorld:
             for partition in range(topic.partition_count):
                 visible |= self._judge_partition(topic, partition)
         self.ledger.judge_transactions(visible)
-        by_group = {one.group: one for one in self.clients if isinstance(one, Committer | Transformer)}
+        by_group = {
+            one.group: one for one in self.clients if isinstance(one, Committer | Transformer)
+        }
         for client in by_group.values():
             await self._look_at_commits(client)
 

@@ -9,11 +9,9 @@ from ottla.cluster.topics import NewPartitions, NewTopic, Placement
 from ottla.config.config import Config
 from ottla.config.files import broker_config
 from ottla.config.topic import SEGMENT_MS, topic_config
-from ottla.env.clock import ManualClock
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, NodeId, TopicId, topic_id_text
-from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.store import Ambiguous, Delete, Put, Unavailable
 from ottla.metadata.values import TopicValue, encode_partition, encode_topic, without_node
@@ -451,62 +449,3 @@ async def test_topics_of_one_request_do_not_all_lead_on_one_node(start, followin
     leaders = [topic.partitions[0].leader for topic in following.image.topics.values()]
     assert sorted(leaders) == [1, 1, 2, 2, 5, 5]
     assert not +controller._claims.leads
-
-
-# Another node's administrators.
-
-
-@pytest.fixture
-async def behind(following):
-    """A node whose picture of the cluster is a moment old, until it asks for what is new."""
-    late = ImageFollower(following.store, following.keys, ManualClock())
-    await late.start()
-    apply, held = late.mirror._apply, []
-
-    def hold(change_set):
-        if late.asked:
-            apply(change_set)
-        else:
-            held.append(change_set)
-
-    async def catch_up():
-        late.asked = True
-        while held:
-            apply(held.pop(0))
-        await late.mirror.catch_up()
-
-    late.asked, late.mirror._apply, late.catch_up = False, hold, catch_up
-    yield Controller(
-        store=following.store,
-        keys=following.keys,
-        follower=late,
-        rng=SeededRng(2),
-        placement=lambda: Placement([NodeId(1)], 3, 1),
-        check_config=lambda given: topic_config(given, broker_config({})),
-        partitions_max=100,
-        may_delete=True,
-        hosted=Hosted(2, lambda topic: resolved(), lambda topic: False),
-    )
-    await late.close()
-
-
-async def test_a_topic_that_another_node_has_just_made_can_be_changed(controller, behind):
-    await done(controller.create_topics([NewTopic("t", 1)]))
-    assert await done(behind.create_partitions([NewPartitions("t", 2)])) == [None]
-
-
-async def test_a_topic_that_another_node_has_just_made_can_be_deleted(controller, behind):
-    (made,) = await done(controller.create_topics([NewTopic("t", 1)]))
-    (gone,) = await done(behind.delete_topics([("t", NULL_TOPIC_ID)]))
-    assert gone == ("t", made.topic_id)
-
-
-async def test_a_topic_that_another_node_has_just_deleted_can_be_made_anew(
-    controller, behind, following
-):
-    behind._follower.asked = True
-    (first,) = await done(controller.create_topics([NewTopic("t", 1)]))
-    behind._follower.asked = False  # From now on.
-    await done(controller.delete_topics([("t", NULL_TOPIC_ID)]))
-    (made,) = await done(behind.create_topics([NewTopic("t", 1)]))
-    assert made.topic_id != first.topic_id

@@ -457,9 +457,7 @@ class SlowExecutor(ManualExecutor):
 def test_who_is_not_granted_the_ids_yet_says_of_no_transaction_that_it_has_ended(node):
     """It would say so of the last one, which ended alike: the next coordinator has another."""
     producer = node.begun()
-    added = node.transactions.add_partitions(
-        producer, [TopicPartition("t", 0)], client_version=0
-    )
+    added = node.transactions.add_partitions(producer, [TopicPartition("t", 0)], client_version=0)
     node.settle()
     assert added.value.code is E.NONE
     node.end(producer, version=0)

@@ -1,0 +1,101 @@
+"""Two nodes of which each is asked to change topics, and one hears late of what the other did."""
+
+import pytest
+
+from ottla.cluster.controller import Controller, Hosted
+from ottla.cluster.topics import NewPartitions, NewTopic, Placement
+from ottla.config.files import broker_config
+from ottla.config.topic import topic_config
+from ottla.env.clock import ManualClock
+from ottla.env.rng import SeededRng
+from ottla.errors import KafkaError
+from ottla.ids import NULL_TOPIC_ID, NodeId
+from ottla.metadata.image import ImageFollower
+from ottla.pending import Pending, outcome_of
+
+
+def resolved(_):
+    pending = Pending()
+    pending.resolve(None)
+    return pending
+
+
+async def done(pending):
+    """The outcomes, an error as its code."""
+    return [one.code if isinstance(one, KafkaError) else one for one in await outcome_of(pending)]
+
+
+def controller_of(following, follower, node):
+    return Controller(
+        store=following.store,
+        keys=following.keys,
+        follower=follower,
+        rng=SeededRng(node),
+        placement=lambda: Placement([NodeId(1)], 3, 1),
+        check_config=lambda given: topic_config(given, broker_config({})),
+        partitions_max=100,
+        may_delete=True,
+        hosted=Hosted(NodeId(node), resolved, lambda topic: False),
+    )
+
+
+@pytest.fixture
+def controller(following):
+    return controller_of(following, following.follower, 1)
+
+
+class Late(ImageFollower):
+    """Hears of nothing until it asks for what is new."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.hears, self._held = False, []
+        self._apply_now, self.mirror._apply = self.mirror._apply, self._hold
+
+    def _hold(self, change_set):
+        if self.hears:
+            self._apply_now(change_set)
+        else:
+            self._held.append(change_set)
+
+    async def catch_up(self):
+        self.hears = True
+        while self._held:
+            self._apply_now(self._held.pop(0))
+        await super().catch_up()
+
+
+@pytest.fixture
+async def late(following):
+    late = Late(following.store, following.keys, ManualClock())
+    await late.start()
+    yield late
+    await late.close()
+
+
+@pytest.fixture
+def behind(following, late):
+    """The controller of the node that hears late."""
+    return controller_of(following, late, 2)
+
+
+async def test_a_topic_that_another_node_has_just_made_can_be_changed(controller, behind):
+    await done(controller.create_topics([NewTopic("t", 1)]))
+    assert await done(behind.create_partitions([NewPartitions("t", 2)])) == [None]
+
+
+async def test_a_topic_that_another_node_has_just_made_can_be_deleted(controller, behind):
+    (made,) = await done(controller.create_topics([NewTopic("t", 1)]))
+    (gone,) = await done(behind.delete_topics([("t", NULL_TOPIC_ID)]))
+    assert gone == ("t", made.topic_id)
+
+
+async def test_a_topic_that_another_node_has_just_deleted_can_be_made_anew(
+    controller, behind, late
+):
+    late.hears = True
+    (first,) = await done(controller.create_topics([NewTopic("t", 1)]))
+    late.hears = False
+    await done(controller.delete_topics([("t", NULL_TOPIC_ID)]))
+    (made,) = await done(behind.create_topics([NewTopic("t", 1)]))
+    assert made.topic_id != first.topic_id
