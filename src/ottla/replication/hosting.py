@@ -219,7 +219,8 @@ class Hosting:
                 self._drop(TopicPartition(topic, number), topic_id)
         for topic, topic_id, number, old, new in delta.partitions:
             if new is not None and self._node_id in new.replicas:
-                is_new = old is None or self._node_id not in old.replicas
+                # Who has had it may have a copy yet, in a log directory that is offline.
+                is_new = old is None or self._node_id not in old.may_have_it
                 self._take(TopicPartition(topic, number), topic_id, new, is_new=is_new)
         self._work()
         topics = {name for kind, name in delta.configs if kind is ConfigType.TOPIC}

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from ottla.env.faulty_disk import DiskCall
-from ottla.ids import TopicPartition
+from ottla.ids import NodeId, TopicPartition
 from ottla.log.files.layout import is_deleted_directory
 from ottla.metadata.image import PartitionChange
 
@@ -103,3 +103,30 @@ async def test_a_removal_without_a_descriptor_is_durable_all_the_same(make_node)
     assert not [name for name in left if is_deleted_directory(name) or name.startswith("t-")]
     assert manager.deleted == []
     assert manager.get(TopicPartition("t", 0)) is None
+
+
+async def test_a_replica_that_comes_back_is_not_made_beside_one_on_a_disk_that_failed(
+    make_node, words
+):
+    """It had left while that disk was away: with the disk back two directories held it."""
+    node = make_node(log_dirs=LOG_DIRS, partitions=2)
+    node.append(*((index, words.batch()) for index in range(2)))
+    node.executor.run_all()
+    (holder,) = holders(node, 1)
+    node.log_manager.fail_directory(holder, OSError(errno.EIO, "Input/output error"))
+    here = node.partition(1).state
+    elsewhere = here._replace(
+        replicas=(NodeId(2),), leader=NodeId(2), leader_epoch=5, partition_epoch=5, left=(NodeId(1),)
+    )
+    back = elsewhere._replace(replicas=here.replicas, left=(), partition_epoch=6)
+
+    def become(before, after):
+        node.change(PartitionChange("t", node.led(1).topic_id, 1, before, after))
+
+    become(here, elsewhere)
+    become(elsewhere, back)
+    node.executor.run_all()
+    assert holders(node, 1) == [holder]
+    assert node.partition(1).is_failed
+    become(back, elsewhere)
+    assert node.partition(1) is None
