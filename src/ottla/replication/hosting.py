@@ -219,8 +219,7 @@ class Hosting:
                 self._drop(TopicPartition(topic, number), topic_id)
         for topic, topic_id, number, old, new in delta.partitions:
             if new is not None and self._node_id in new.replicas:
-                # Who has had it may have a copy yet, in a log directory that is offline.
-                is_new = old is None or self._node_id not in old.may_have_it
+                is_new = old is None or self._node_id not in old.may_have_it  # A disk may be away.
                 self._take(TopicPartition(topic, number), topic_id, new, is_new=is_new)
         self._work()
         topics = {name for kind, name in delta.configs if kind is ConfigType.TOPIC}
@@ -384,6 +383,8 @@ class Hosting:
             fenced_epoch=self._fenced_epoch(topic_id, where),
         )
         partition.configure(settings)
+        if (before := self.partitions.get(where)) is not None:  # It could not be opened then.
+            before.stop()
         self.partitions[where] = partition
         self._configured(partition)
         self._tell_role(partition)

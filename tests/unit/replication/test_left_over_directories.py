@@ -44,7 +44,8 @@ async def test_what_a_refused_making_left_is_no_second_directory_of_the_partitio
     node.disk.fail(call, errno=code, lasting=True)
     node.change(*(node.led(index) for index in range(4)))
     node.executor.run_all()
-    assert all(node.partition(index).is_failed for index in range(4))
+    refused = [node.partition(index) for index in range(4)]
+    assert all(partition.is_failed for partition in refused)
     node.disk.heal()
     node.change(node.led(4))  # Now other directories have the fewest.
     node.executor.run_all()
@@ -53,6 +54,7 @@ async def test_what_a_refused_making_left_is_no_second_directory_of_the_partitio
     node.executor.run_all()
     assert set(words.codes(answer)) == {0}
     assert [len(holders(node, index)) for index in range(4)] == [1] * 4
+    assert not any(partition.is_leader for partition in refused), "others took their places"
     assert not node.log_manager.may_have_left("t")
 
 
@@ -116,7 +118,11 @@ async def test_a_replica_that_comes_back_is_not_made_beside_one_on_a_disk_that_f
     node.log_manager.fail_directory(holder, OSError(errno.EIO, "Input/output error"))
     here = node.partition(1).state
     elsewhere = here._replace(
-        replicas=(NodeId(2),), leader=NodeId(2), leader_epoch=5, partition_epoch=5, left=(NodeId(1),)
+        replicas=(NodeId(2),),
+        leader=NodeId(2),
+        leader_epoch=5,
+        partition_epoch=5,
+        left=(NodeId(1),),
     )
     back = elsewhere._replace(replicas=here.replicas, left=(), partition_epoch=6)
 
