@@ -92,6 +92,8 @@ class Inspector:
                 return f"{where} is not hosted at node {number}"
             if hosted.is_leader != (number == state.leader):
                 return f"{where} at node {number} has another role: {state}, {hosted.state}"
+            if hosted.is_held:  # It moves: nothing of it can be read just now.
+                return f"{where} is held at node {number}"
             if hosted.is_failed:
                 return f"{where} is out of service at node {number}"
             ends |= {hosted.log.log_end_offset, hosted.high_watermark, hosted.last_stable_offset}

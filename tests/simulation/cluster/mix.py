@@ -3,7 +3,7 @@
 import random
 
 from tests.simulation.cluster.faults import FAULTS
-from tests.simulation.cluster.themes import COMPACTED, THEMES
+from tests.simulation.cluster.themes import COMPACTED, LATER_THEMES, THEMES
 from tests.simulation.mix import mix_of
 
 CLIENTS = {
@@ -18,6 +18,7 @@ CLIENTS = {
     "transformer": (0, 2),
 }
 THEME_CHANCE = 0.6
+LATER_CHANCE = 0.25
 
 
 def cluster_mix_of(seed):
@@ -75,6 +76,9 @@ def cluster_mix_of(seed):
     mix.skews_ms = [chance.choice([0, 0, -5000, 5000, 60_000]) for _ in range(3)]
     if chance.random() < THEME_CHANCE:
         _turn_to(mix, chance.choice(THEMES), chance)
+    later = random.Random(f"{seed}/cluster/later")
+    if later.random() < LATER_CHANCE:
+        _turn_to(mix, later.choice(LATER_THEMES), later)
     return mix
 
 

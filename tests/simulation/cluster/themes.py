@@ -139,3 +139,35 @@ THEMES = (
         {},
     ),
 )
+
+NEARBY = {**FEW_WRITERS, "near": (1, 2), "mover": (0, 2), "tuner": (0, 1)}
+LATER_THEMES = (
+    Theme(
+        "replicas move within nodes, and followers are read",
+        ("depose", "power-unsynced", "stop-in-turn", "isolate", "slow-disk", "restart-unheard"),
+        {**NEARBY, "deleter": (0, 1), "administrator": (0, 1)},
+        {**BUSY, "compacted_options": COMPACTED},
+        {
+            "replica.lag.time.max.ms": ["2000", "10000"],
+            "log.cleaner.backoff.ms": ["300", "5000"],
+        },
+        SMALL,
+    ),
+    Theme(
+        "replicas move within nodes, and disks fail",
+        ("kill-at-call", "power-at-call", "sync-error", "write-error", "slow-disk", "cut-follower"),
+        {**NEARBY, "deleter": (0, 1), "administrator": (0, 1)},
+        {"compacted_options": COMPACTED},
+        {"replica.lag.time.max.ms": ["2000", "10000"]},
+        SMALL,
+    ),
+    Theme(
+        "names of topics come back",
+        ("kill", "power", "kill-at-call", "slow-disk", "cut-store", "pause", "isolate", "depose"),
+        {"again": (2, 4), "plain": (0, 1), "mover": (0, 1)},
+        {"pause_seconds": 0.2},
+        {"replica.lag.time.max.ms": ["2000", "10000"]},
+        SMALL,
+    ),
+)
+"""Drawn by a stream of their own: other worlds stay as they were."""

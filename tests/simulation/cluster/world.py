@@ -23,6 +23,7 @@ from ottla.protocol.messages.create_topics import (
 )
 from tests.campaigns.administering.records import committed, parse
 from tests.simulation.cluster.administering import Administrator, Deleter, Maker
+from tests.simulation.cluster.again import Again
 from tests.simulation.cluster.clients import (
     Client,
     IdempotentProducer,
@@ -36,6 +37,7 @@ from tests.simulation.cluster.ledger import Ledger
 from tests.simulation.cluster.machine import Machine
 from tests.simulation.cluster.members import ClassicMember, Member
 from tests.simulation.cluster.mix import cluster_mix_of
+from tests.simulation.cluster.nearby import Mover, NearReader, Tuner
 from tests.simulation.cluster.reading import Committer, Reader
 from tests.simulation.cluster.store import SharedEntries
 from tests.simulation.cluster.transforming import Transformer
@@ -58,6 +60,10 @@ KINDS = (
     Member,
     ClassicMember,
     Transformer,
+    NearReader,
+    Mover,
+    Tuner,
+    Again,
 )
 ROUND_SECONDS = 60.0
 """The mean of the time in which clients work and faults come."""
