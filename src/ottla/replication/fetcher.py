@@ -45,6 +45,9 @@ watermark has moved: the next wait is near."""
 NAMED_MAX = 500
 """Partitions that one request names: the others follow with the next ones. Each takes some 20
 microseconds of the loop's turn."""
+HANGS_SECONDS = 1.0
+"""So long the others wait for a partition whose disk does not end what an answer asks of it. Then
+they go on without it, until it has."""
 TAKEN_PER_TURN = 100
 """Parts of an answer that are taken in one turn of the loop. Not fewer than there may be with
 records (``follower_sessions.WITH_DATA_MAX``): their syncs go side by side."""
@@ -94,12 +97,14 @@ class Registered(Protocol):
 class _Member:
     """One partition that follows."""
 
-    __slots__ = ("asked", "following", "pause_seconds", "read_at", "timer")
+    __slots__ = ("asked", "following", "is_busy", "pause_seconds", "read_at", "timer")
 
     def __init__(self, following: Following) -> None:
         self.following = following
         self.asked: Asked | None = None
         """What the session holds of it. None: nothing."""
+        self.is_busy = False
+        """Use: an answer is being taken. Its end makes the partition due."""
         self.pause_seconds = 0.0
         """Use: after its last failure; 0: all is well."""
         self.timer: Timer | None = None
@@ -148,7 +153,14 @@ class Fetcher:
         """Use: the last wait for a time, or for something to do."""
         self._is_idle = False
         """Use: whether a new partition ends the wait, too."""
-        self._task = begin_task(self._run(), name=f"fetch from node {leader}", ended=_ended)
+        self._takes_since: float | None = None
+        """Use: when it began to take an answer, by the clock. None: it takes none."""
+        self._left: dict[asyncio.Task[None], None] = {}
+        """Use: former runs, each of which ends with the answer that it takes."""
+        self._look_timer = clock.call_later(HANGS_SECONDS, self._look)
+        self._number = 0
+        """Use: of the run that asks."""
+        self._task = self._begin_run()
 
     def __len__(self) -> int:
         return len(self._members)
@@ -175,17 +187,39 @@ class Fetcher:
     async def stop(self) -> None:
         """End; what is being done with an answer comes to its end first."""
         self._is_stopped = True
+        self._look_timer.cancel()
         for member in self._members.values():
             self._stop_timer(member)
         if self._rest is not None:
             self._rest.cancel()
         elif self._is_asking:
             self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(self._task, *self._left, return_exceptions=True)
 
     # The loop.
 
-    async def _run(self) -> None:
+    def _begin_run(self) -> asyncio.Task[None]:
+        self._number += 1
+        name = f"fetch from node {self._leader}"
+        return begin_task(self._run(self._number), name=name, ended=self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._left.pop(task, None)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("a fetcher ended", exc_info=error)
+
+    def _look(self) -> None:
+        """Go on with the others if one partition takes too long; they are asked for anew."""
+        now = self._clock.monotonic()
+        self._look_timer = self._clock.call_later(HANGS_SECONDS, self._look)
+        if self._takes_since is not None and now - self._takes_since >= HANGS_SECONDS:
+            self._takes_since = None
+            self._left[self._task] = None
+            self._begin_session()
+            self._task = self._begin_run()
+
+    async def _run(self, number: int) -> None:
         while not self._is_stopped:
             request = self._request()
             if request is None:
@@ -200,7 +234,11 @@ class Fetcher:
                 await self._refused(error_code(response.error_code))
                 continue
             self._pause_seconds = 0.0
-            await self._take(response)
+            self._takes_since = self._clock.monotonic()
+            await self._take(response, number)
+            if self._number != number:
+                return  # Another run asks by now.
+            self._takes_since = None
             self._go_on(response.session_id)
 
     async def _wait(self, seconds: float | None) -> None:
@@ -305,6 +343,9 @@ class Fetcher:
         )
 
     def _named(self, key: Key, member: _Member) -> FetchPartition | None:
+        if member.is_busy:
+            self._forget(key, member)
+            return None
         following = member.following
         asked = following.next_request()
         if asked is None:
@@ -368,8 +409,11 @@ class Fetcher:
 
     # Answers.
 
-    async def _take(self, response: FetchResponse) -> None:
-        """Take all parts that have to wait side by side, so that their syncs are one wait."""
+    async def _take(self, response: FetchResponse, number: int) -> None:
+        """Take all parts that have to wait side by side, so that their syncs are one wait.
+
+        What is left when another run than ``number`` asks is dropped: it was asked for anew.
+        """
         waiting: list[tuple[Key, PartitionData]] = []
         count = 0
         for topic in response.responses:
@@ -382,7 +426,11 @@ class Fetcher:
                 count += 1
                 if not count % TAKEN_PER_TURN:
                     await asyncio.sleep(0)
+                    if self._number != number:
+                        return
         for first in range(0, len(waiting), TAKEN_PER_TURN):
+            if self._number != number:
+                return
             some = waiting[first : first + TAKEN_PER_TURN]
             if len(some) == 1:
                 await self._take_part(*some[0])
@@ -395,6 +443,7 @@ class Fetcher:
         if member is None or asked is None:
             return
         where = member.following.partition.topic_partition
+        member.is_busy = True
         try:
             await member.following.take(asked, _fetched(data, asked))
         except KafkaError as error:
@@ -415,9 +464,11 @@ class Fetcher:
             member.following.partition.log.end_by_fault(fault)
             self._forget(key, member)
             return
+        finally:
+            member.is_busy = False
         member.pause_seconds = 0.0
         if self._members.get(key) is member and member.timer is None:
-            self._due[key] = None
+            self._make_due(key, member)
 
 
 def _key(following: Following) -> Key:
@@ -443,9 +494,3 @@ def _fetched(data: PartitionData, asked: Asked) -> Fetched:
         None if diverging is None else EpochEnd(diverging.epoch, diverging.end_offset),
         begins_at,
     )
-
-
-def _ended(task: asyncio.Task[None]) -> None:
-    error = None if task.cancelled() else task.exception()
-    if error is not None:
-        logger.error("a fetcher ended", exc_info=error)

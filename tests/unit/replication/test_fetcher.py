@@ -11,6 +11,7 @@ from ottla.ids import INT64_MAX, LeaderEpoch, NodeId, TopicPartition
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.replication.fetcher import (
     BACKOFF_SECONDS_MIN,
+    HANGS_SECONDS,
     READ_SECONDS,
     TAKEN_PER_TURN,
     Fetcher,
@@ -165,3 +166,82 @@ async def test_what_comes_without_a_session_is_taken(leader, following, monkeypa
     leader.answers.put_nowait(without_session(ErrorCode.NONE))
     await leader.next_part()
     assert taken == [7]
+
+
+async def turns(count=10):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def parts_of(request):
+    return [part.partition for topic in request.topics for part in topic.partitions]
+
+
+@pytest.mark.timeout(60)
+async def test_a_partition_whose_disk_hangs_holds_up_no_other_one(leader):
+    """Once all that follow the same leader left their ISRs with it, whatever disk they are on."""
+    goes_on, clock, taken = asyncio.Event(), ManualClock(), []
+
+    class OnDisk(Follows):
+        async def take(self, asked, fetched):
+            if self.partition.topic_partition.partition == 1:
+                await goes_on.wait()
+            taken.append(self.partition.topic_partition.partition)
+
+    settings = FetcherSettings(500, 1, 1 << 20, 10 << 20, 1000)
+    fetcher = Fetcher(LEADER, Me, leader, settings, clock)
+    for number in range(2):
+        where, log = TopicPartition("t", number), SimpleNamespace(log_start_offset=0)
+        fetcher.add(OnDisk(SimpleNamespace(topic_id=TOPIC_ID, topic_partition=where, log=log)))
+
+    def answer(request):
+        parts = [
+            PartitionData(partition_index=part, high_watermark=0, records=b"x")
+            for part in parts_of(request)
+        ]
+        topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=parts)
+        leader.answers.put_nowait(FetchResponse(session_id=1, responses=[topic]))
+
+    first = await leader.requests.get()
+    assert parts_of(first) == [0, 1]
+    answer(first)
+    await turns()
+    assert taken == [0]
+    clock.advance(HANGS_SECONDS)
+    for _ in range(3):
+        request = await leader.requests.get()
+        assert parts_of(request) == [0]
+        answer(request)
+    assert request.session_epoch > 0
+    goes_on.set()
+    while 1 not in parts_of(request):
+        request = await leader.requests.get()
+        answer(request)
+    assert taken.count(1) == 1, "it was not asked for meanwhile"
+    await fetcher.stop()
+    assert taken.count(1) >= 1
+
+
+@pytest.mark.timeout(60)
+async def test_a_stop_waits_for_a_partition_that_was_left_behind(leader):
+    goes_on, clock = asyncio.Event(), ManualClock()
+
+    class Hangs(Follows):
+        async def take(self, asked, fetched):
+            await goes_on.wait()
+
+    settings = FetcherSettings(500, 1, 1 << 20, 10 << 20, 1000)
+    fetcher = Fetcher(LEADER, Me, leader, settings, clock)
+    where, log = TopicPartition("t", 0), SimpleNamespace(log_start_offset=0)
+    fetcher.add(Hangs(SimpleNamespace(topic_id=TOPIC_ID, topic_partition=where, log=log)))
+    await leader.requests.get()
+    leader.tell(0)
+    await turns()
+    clock.advance(HANGS_SECONDS)
+    await turns()
+    assert leader.requests.empty()
+    stopping = asyncio.ensure_future(fetcher.stop())
+    await turns()
+    assert not stopping.done(), "its log may not be closed yet"
+    goes_on.set()
+    await stopping
