@@ -13,6 +13,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from ottla.cluster.deleted_topics import clear_mark
 from ottla.cluster.taking_in import TakingIn
 from ottla.cluster.topics import NOT_TOPICS
 from ottla.env.rng import Rng
@@ -28,7 +29,6 @@ from ottla.metadata.values import (
     decode_name,
     decode_number,
     encode_number,
-    without_node,
 )
 
 logger = logging.getLogger(__name__)
@@ -79,8 +79,9 @@ async def adopt(
         for name in sorted(strangers):
             logger.error("%s: the cluster has no such topic; its directories stay", name)
     for mark in marks:
-        if not log_manager.may_have_left(decode_name(mark.value)):
-            revision = max(revision, await _clear_mark(store, mark, node_id))
+        topic_id = keys.place(mark.key).topic_id
+        if topic_id is not None and not log_manager.may_have_left(decode_name(mark.value)):
+            revision = max(revision, await clear_mark(store, keys, topic_id, node_id))
     return revision
 
 
@@ -118,16 +119,6 @@ def _is_strange(found: Log, where: TopicPartition, image: MetadataImage, node_id
     if not state.replicas:
         return True
     return node_id not in state.may_have_it and found.latest_epoch >= state.leader_epoch
-
-
-async def _clear_mark(store: MetadataStore, mark: Entry, node_id: NodeId) -> int:
-    """Take this node from the mark of a deleted topic, or remove it with its last node."""
-
-    def changed(value: bytes | None) -> bytes | None:
-        return None if value is None else without_node(value, node_id)
-
-    entry = await update(store, mark.key, changed)
-    return 0 if entry is None else entry.mod_rev
 
 
 def _tell_of_deleted(log_manager: LogManager, keys: Keys, marks: Sequence[Entry]) -> None:

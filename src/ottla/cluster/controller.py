@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ottla.cluster.census import TopicCensus
 from ottla.cluster.claims import Claims
+from ottla.cluster.deleted_topics import clear_mark
 from ottla.cluster.in_time import Patience, each_in_time
 from ottla.cluster.placement import Assignment
 from ottla.cluster.topics import (
@@ -37,7 +38,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import LeaderEpoch, NodeId, TopicId
 from ottla.metadata.image import ImageFollower, MetadataDelta, MetadataImage, TopicImage
 from ottla.metadata.keys import ConfigType, Keys
-from ottla.metadata.mirror import update
 from ottla.metadata.store import (
     ABSENT,
     OPS_MAX,
@@ -60,7 +60,6 @@ from ottla.metadata.values import (
     encode_name,
     encode_partition,
     encode_topic,
-    without_node,
 )
 from ottla.pending import Pending, outcome_of
 
@@ -434,12 +433,8 @@ class Controller:
         """
         if self._hosted.has_directory_left(topic.name):
             return
-
-        def changed(value: bytes | None) -> bytes | None:
-            return None if value is None else without_node(value, self._node_id)
-
         with _store_answers():
-            await update(self._store, self._keys.deleted_topic(topic.topic_id), changed)
+            await clear_mark(self._store, self._keys, topic.topic_id, self._node_id)
 
     def _see_deletions(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Take this node from the marks of topics that another node was asked to delete."""

@@ -179,11 +179,15 @@ async def test_a_directory_without_topic_id_gets_one(written, bring_together, fo
 
 
 async def test_an_interrupted_deletion_is_finished(written, bring_together, following):
-    """The topic is gone from the store, its mark and its directories are not."""
+    """The topic is gone from the store, its mark, its partitions and its directories are not."""
     written(("t", 0), ("t", 1))
     mark = following.keys.deleted_topic(ID)
     await following.store.commit([], [Put(mark, encode_name("t"))])
+    partitions = [Put(following.keys.partition(ID, index), b"{}") for index in range(101)]
+    for begin in (0, 100):
+        await following.store.commit([], partitions[begin : begin + 100])
     manager = await bring_together()
+    assert not (await following.store.scan(following.keys.topic_partitions(ID)))[0]
     assert "t" not in following.image.topics
     assert not manager.logs
     assert len(manager.deleted) == 2
