@@ -15,6 +15,7 @@ from ottla.client.blocking.coordinators import BlockingCoordinators  # noqa: E40
 from ottla.client.wire.partitioner import partition_of_key  # noqa: E402
 from ottla.client.wire.settings import ClientSettings, parse_bootstrap  # noqa: E402
 from ottla.errors import ErrorCode, KafkaError  # noqa: E402
+from ottla.spark.writing.kept import kept_standing  # noqa: E402
 from ottla.spark.writing.rows import HEADERS, RowError  # noqa: E402
 from ottla.spark.writing.write import RowsWriter  # noqa: E402
 from ottla.spark.writing.write_settings import read_write_settings  # noqa: E402
@@ -134,6 +135,38 @@ def test_other_clients_read_what_is_written(writer, read, topic, codec):
             assert message.partition == partition_of_key(message.key, PARTITIONS)
     keyed = [m.value for m in found if m.key == b"k3"]
     assert keyed == [value for key, value, _, _ in rows if key == b"k3"]
+
+
+def test_tasks_that_share_a_producers_id_write_each_row_once(target, read, topic):
+    """A stream's tasks in one worker: rows of a second one passed for the first's, sent again."""
+    settings, options = read_write_settings({"bootstrap.servers": target.bootstrap}, topic)
+    rows = [(b"k%d" % number, b"v%d" % number, None, None) for number in range(60)]
+    ids = set()
+    for start in range(0, 60, 10):
+        with kept_standing(settings) as standing:
+            one = RowsWriter(settings, options, standing=standing)
+            one.write(arrow(rows[start : start + 10]))
+            one.finish()
+            ids.add(standing.identity.producer_id)
+    found = read(topic)
+    assert sorted(m.value for m in found) == sorted(value for _, value, _, _ in rows)
+    assert len(ids) == 1
+    for key in {m.key for m in found}:
+        assert len([m for m in found if m.key == key]) == 1
+
+
+def test_tasks_that_share_a_producers_id_find_a_topic_that_was_made_anew(target, read, wire, topic):
+    settings, options = read_write_settings({"bootstrap.servers": target.bootstrap}, topic)
+    for number in range(2):
+        with kept_standing(settings) as standing:
+            one = RowsWriter(settings, options, standing=standing)
+            one.write(arrow([(b"k", b"v%d" % number, None, None)]))
+            one.finish()
+        if number == 0:
+            asked = {"topic_names": [topic], "timeout": 10_000}
+            assert wire.call("delete_topics", 5, **asked)["responses"][0]["error_code"] == 0
+            wire.create_topic(topic, PARTITIONS)
+    assert [m.value for m in read(topic)] == [b"v1"]
 
 
 def test_columns_say_topic_and_partition(writer, read, wire, topic):

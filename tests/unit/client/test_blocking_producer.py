@@ -220,6 +220,39 @@ def test_batches_arrive_in_order_and_are_counted(make, broker):
     assert 1 < broker.deepest <= 5
 
 
+def test_who_goes_on_has_the_connections_and_writes_in_the_next_epoch(make, broker):
+    """Numbered from 0 in the same epoch, the second's batches would pass for the first's."""
+    producer = make()
+    send(producer, FIRST, [b"1"])
+    send(producer, SECOND, [b"2"])
+    producer.flush()
+    connections, used = producer.hand_over()
+    producer.close()
+    assert [each.is_closed for each in connections] == [False]
+    follower = make(used._replace(epoch=used.epoch + 1))
+    send(follower, FIRST, [b"3"])
+    follower.flush()
+    assert broker.values(FIRST) == [b"1", b"3"]
+    assert follower.hand_over()[1].epoch == used.epoch + 1
+
+
+def test_a_lane_that_had_to_begin_an_epoch_is_not_followed_in_that_one(make, broker):
+    producer = make()
+    broker.faults = [ErrorCode.UNKNOWN_PRODUCER_ID]
+    send(producer, FIRST, [b"1"])
+    send(producer, SECOND, [b"2"])
+    producer.flush()
+    assert producer.hand_over()[1].epoch == 1
+
+
+def test_who_wrote_without_numbers_hands_over_no_id(make):
+    producer = make(is_idempotent=False)
+    send(producer, FIRST, [b"1"])
+    producer.flush()
+    assert producer.hand_over()[1] is None
+    assert make().hand_over() == ([], None)
+
+
 def test_without_numbers_one_batch_of_a_partition_is_in_flight(make, broker):
     producer = make(is_idempotent=False)
     for values in numbered(8):

@@ -295,6 +295,12 @@ class BlockingClient:
         if connection is not None:
             connection.close()
 
+    def drop_ended(self) -> None:
+        """Close the connections that the brokers have ended. No answer may be due on any."""
+        for address, connection in list(self._connections.items()):
+            if connection.has_answer:
+                self._connections.pop(address).close()
+
     def _open(self, address: Address) -> BlockingConnection:
         connection = BlockingConnection(address, self.settings, is_doubtful=self._is_doubtful)
         self._connections[address] = connection

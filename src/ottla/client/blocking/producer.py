@@ -223,6 +223,17 @@ class BlockingProducer:
         while self._busy:
             self._wait()
 
+    def hand_over(self) -> tuple[list[BlockingConnection], ProducerIdentity | None]:
+        """Give the connections, and the highest epoch written in, to who goes on; all is written.
+
+        Call it after ``flush`` and instead of ``close``. None: nothing was written, or unnumbered.
+        """
+        assert not self._busy, "batches are on their way"
+        connections = [link.connection for link in self._links.values()]
+        self._links.clear()
+        used = [lane.identity for lane in self._lanes.values() if lane.is_idempotent]
+        return connections, max(used, key=lambda each: each.epoch, default=None)
+
     def close(self) -> None:
         """Close the connections to the leaders. Harmless when closed already."""
         for link in self._links.values():
@@ -421,7 +432,7 @@ class BlockingProducer:
             case Verdict.SPLIT:
                 self._split(lane, batch, error)
             case Verdict.LOST:
-                raise self._named(batch, error)
+                raise _named(batch, error)
 
     def _release(self, lane: Lane, batch: OutgoingBatch) -> None:
         self._buffered_bytes -= batch.size_bytes
@@ -468,14 +479,15 @@ class BlockingProducer:
         if self._done is not None:
             self._done(batch)
 
-    def _named(self, batch: OutgoingBatch, error: KafkaError) -> KafkaError:
-        """Return ``error``, naming the record when a single one was found too large."""
-        if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
-            return error
-        (decoded,) = decode_batches(batch.view, DECOMPRESSED_BYTES_MAX)
-        (record,) = decoded.records
-        what = describe_row(record.key, record.value)
-        return KafkaError(error.code, f"{error.why}: {what}, {batch.size_bytes} bytes as a batch")
+
+def _named(batch: OutgoingBatch, error: KafkaError) -> KafkaError:
+    """Return ``error``, naming the record when a single one was found too large."""
+    if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
+        return error
+    (decoded,) = decode_batches(batch.view, DECOMPRESSED_BYTES_MAX)
+    (record,) = decoded.records
+    what = describe_row(record.key, record.value)
+    return KafkaError(error.code, f"{error.why}: {what}, {batch.size_bytes} bytes as a batch")
 
 
 def describe_row(key: bytes | None, value: bytes | None) -> str:

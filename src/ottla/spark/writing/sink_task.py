@@ -21,6 +21,7 @@ from ottla.env.rng import SystemRng
 from ottla.ids import TopicPartition
 from ottla.spark.writing.content import ContentSum
 from ottla.spark.writing.identity import BatchOf
+from ottla.spark.writing.kept import kept_standing
 from ottla.spark.writing.messages import Staged, Wrote
 from ottla.spark.writing.sink_options import RETRY_TIMEOUT_MS, SinkOptions, transactional_id_of
 from ottla.spark.writing.staged_files import StagedFile, attempt_directory, message_bytes_max
@@ -44,10 +45,11 @@ BATCH_IN_MESSAGE_BYTES = 100
 class StagingProducer:
     """Takes batches as ``BlockingProducer`` does, and keeps them: a few here, more in a file."""
 
-    def __init__(self, options: SinkOptions, stage: Stage, directory: str) -> None:
+    def __init__(
+        self, client: BlockingClient, options: SinkOptions, stage: Stage, directory: str
+    ) -> None:
         """``directory`` is where this task's file goes, if there is to be one."""
-        self._client = BlockingClient(options.client)
-        self._cluster = BlockingProducer(self._client, options.client, options.write.sending)
+        self._cluster = BlockingProducer(client, options.client, options.write.sending)
         context = TaskContext.get()
         self._task = 0 if context is None else context.partitionId()
         self._bytes_max = message_bytes_max(options.message_bytes_max, self._task)
@@ -89,11 +91,9 @@ class StagingProducer:
             self.file = self._writer.finish()
 
     def close(self) -> None:
-        """Close the connections, and remove a file that was not finished."""
+        """Remove a file that was not finished."""
         if self._writer is not None:
             self._writer.abandon()
-        self._cluster.close()
-        self._client.close()
 
     def _open(self) -> "StagingWriter":
         from ottla.spark.writing.staging import StagingWriter
@@ -143,13 +143,14 @@ def write_rows(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> Wrote:
     Raises RowError, KafkaError, ConnectionFailed.
     """
     options = patient(options, batch_of_task(options))
-    writer = RowsWriter(options.client, options.write)
-    try:
-        for batch in rows:
-            writer.write(batch)
-        written = writer.finish()
-    finally:
-        writer.abort()
+    with kept_standing(options.client) as standing:
+        writer = RowsWriter(options.client, options.write, standing=standing)
+        try:
+            for batch in rows:
+                writer.write(batch)
+            written = writer.finish()
+        finally:
+            writer.abort()
     return Wrote({partition: each.record_count for partition, each in written.items()})
 
 
@@ -163,13 +164,14 @@ def stage_rows(options: SinkOptions, stage: Stage, rows: Iterator[pa.RecordBatch
     owner = None if batch_of is None else transactional_id_of(options, batch_of)
     number = None if batch_of is None else batch_of.batch_id
     directory = attempt_directory(stage.attempt, owner, number)
-    producer = StagingProducer(options, stage, directory)
     summed = ContentSum()
-    writer = RowsWriter(options.client, options.write, sender=producer, seen=summed.add)
-    try:
-        for batch in rows:
-            writer.write(batch)
-        writer.finish()
-    finally:
-        writer.abort()
+    with kept_standing(options.client) as standing:
+        producer = StagingProducer(standing.client, options, stage, directory)
+        writer = RowsWriter(options.client, options.write, sender=producer, seen=summed.add)
+        try:
+            for batch in rows:
+                writer.write(batch)
+            writer.finish()
+        finally:
+            writer.abort()
     return Staged(batch_of, producer.batches, summed.content, producer.file)

@@ -15,7 +15,6 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from ottla.client.blocking.cluster import BlockingClient
 from ottla.client.blocking.producer import BlockingProducer, describe_row
 from ottla.client.wire.lanes import OutgoingBatch, Written
 from ottla.client.wire.sending import ProducerIdentity
@@ -28,6 +27,7 @@ from ottla.records.batch import HEADER_SIZE_BYTES
 from ottla.records.columnar.filling import FillingBatch
 from ottla.records.columnar.writer import ColumnWriter, group_rows
 from ottla.records.compression import Codec
+from ottla.spark.writing.kept import Standing
 from ottla.spark.writing.rows import RowError, Rows, find_rows
 from ottla.spark.writing.write_settings import WriteOptions
 
@@ -96,6 +96,7 @@ class RowsWriter:
         producer: ProducerIdentity | None = None,
         *,
         sender: BatchSender | None = None,
+        standing: Standing | None = None,
         seen: Callable[[Rows], None] | None = None,
         clock: Clock | None = None,
         rng: Rng | None = None,
@@ -105,13 +106,21 @@ class RowsWriter:
         ``producer``: the identity of an open transaction, in a fresh epoch; each partition is
         then written by one writer only. None: an identity of its own, if the options want one.
         ``sender``: takes the batches instead, which are part of a transaction of the sender's.
+        ``standing``: what an earlier task has left, which this one leaves to the next.
         ``seen``: is given all rows, as they come.
         """
         self._options = options
-        self._client = BlockingClient(settings)
-        self._producer: BatchSender = sender or BlockingProducer(
-            self._client, settings, options.sending, producer, done=self._take_back
+        self._standing = standing or Standing(settings)
+        self._is_lent = standing is not None
+        self._own = BlockingProducer(
+            self._standing.client,
+            settings,
+            options.sending,
+            producer or self._standing.identity,
+            done=self._take_back,
+            connect=self._standing.connect,
         )
+        self._producer: BatchSender = sender or self._own
         self._is_transactional = sender is not None or (
             producer is not None and producer.transactional_id is not None
         )
@@ -151,14 +160,18 @@ class RowsWriter:
                 for partition in sorted(topic.filling):
                     self._close(topic, partition)
             self._producer.flush()
-            return self._producer.written
+            written = self._producer.written
+            if self._is_lent:
+                self._standing.take_over(self._own)
+            return written
         finally:
             self.abort()
 
     def abort(self) -> None:
         """Close the connections. What was sent may have been written. Harmless when ended."""
         self._producer.close()
-        self._client.close()
+        if not self._is_lent:
+            self._standing.close()
 
     def _note_old(self, rows: Rows) -> None:
         """Tell once in a process when rows are old by their own timestamps, as the first one is."""
