@@ -98,11 +98,14 @@ def preload(module: str = TASKS) -> None:
     import gc
     import importlib
 
+    from ottla.spark.whole_message import read_whole_messages
+
     for name in (module, *PRELOADED.get(module, ())):
         try:
             importlib.import_module(name)
         except ImportError:
             continue
+    read_whole_messages()
     gc.collect()
     gc.freeze()
 
