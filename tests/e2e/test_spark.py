@@ -197,6 +197,18 @@ def test_large_ranges_are_several_tasks(load, topic, produce):
     assert sorted(row.offset for row in frame.collect()) == list(range(100))
 
 
+def test_small_ranges_share_a_task(load, topic, produce):
+    produce([(n % 3, None, b"%d" % n, [], 0) for n in range(100)])
+    frame = load(subscribe=topic, minRecordsPerPartition=60)
+    assert frame.rdd.getNumPartitions() == 2
+    rows = frame.collect()
+    assert sorted(int(row.value) for row in rows) == list(range(100))
+    for partition in range(3):
+        offsets = [row.offset for row in rows if row.partition == partition]
+        assert offsets == sorted(offsets)
+    assert load(subscribe=topic, minRecordsPerPartition=1000).rdd.getNumPartitions() == 1
+
+
 def test_a_pattern_names_topics(load, topic, produce):
     produce(mixed_records(9))
     assert load(subscribePattern=f"{topic[:-1]}.").count() == 9

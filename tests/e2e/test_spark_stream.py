@@ -101,6 +101,22 @@ def test_available_now_reads_all_in_pieces_and_publishes_its_progress(
     assert committed(target, f"group-{topic}", topic) == {0: 60, 1: 20}
 
 
+def test_small_ranges_of_a_micro_batch_share_a_task(spark, stream, produce):
+    produce(0, 0, 60)
+    produce(1, 0, 20)
+    tracker = spark.sparkContext.statusTracker()
+    tasks = {}
+    for option in ("100", "1"):
+        (batch,) = stream.run(minRecordsPerPartition=option)
+        jobs = tracker.getJobIdsForGroup(batch["runId"])
+        stages = [each for job in jobs for each in tracker.getJobInfo(job).stageIds]
+        tasks[option] = sum(tracker.getStageInfo(each).numTasks for each in stages)
+        produce(0, 60, 10)
+        produce(1, 20, 10)
+    assert tasks == {"100": 1, "1": 2}
+    assert stream.rows() == rows_of(0, 0, 70) + rows_of(1, 0, 30)
+
+
 def committed(target, group, topic):
     from confluent_kafka import Consumer
     from confluent_kafka import TopicPartition as Place

@@ -60,6 +60,7 @@ FAIL_ON_DATA_LOSS = "failOnDataLoss"
 ACCEPT_TOPIC_IDS = "acceptTopicIds"
 MIN_PARTITIONS = "minPartitions"
 MAX_RECORDS_PER_PARTITION = "maxRecordsPerPartition"
+MIN_RECORDS_PER_PARTITION = "minRecordsPerPartition"
 MAX_OFFSETS_PER_TRIGGER = "maxOffsetsPerTrigger"
 MIN_OFFSETS_PER_TRIGGER = "minOffsetsPerTrigger"
 MAX_TRIGGER_DELAY = "maxTriggerDelay"
@@ -166,6 +167,12 @@ OPTIONS = (
         "divide large ranges until there are about so many tasks",
     ),
     OptionRow(MAX_RECORDS_PER_PARTITION, "", "divide ranges with more offsets than this"),
+    OptionRow(
+        MIN_RECORDS_PER_PARTITION,
+        "",
+        "let ranges share a task until it has so many offsets; not with `minPartitions`",
+        is_ours=True,
+    ),
     OptionRow(
         MAX_OFFSETS_PER_TRIGGER,
         "",

@@ -75,6 +75,8 @@ class SourceOptions:
     min_partitions: int
     max_records_per_partition: int
     """0 for no limit, as with ``min_partitions``."""
+    min_records_per_partition: int
+    """0: each range has its own task."""
     columns: tuple[str, ...]
     value: "ValueOptions | None"
     """What ``value`` is decoded to; None: it stays binary."""
@@ -144,6 +146,7 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BOTH) -> SourceOption
         accept_topic_ids=_boolean(values, names.ACCEPT_TOPIC_IDS, default=False),
         min_partitions=_number(values, names.MIN_PARTITIONS),
         max_records_per_partition=_number(values, names.MAX_RECORDS_PER_PARTITION),
+        min_records_per_partition=_min_records(values),
         columns=_columns(values),
         value=_value(values),
         trigger=_trigger(values),
@@ -353,6 +356,15 @@ class _Retries:
             self.later_ms = self.first_ms if is_given else READ_RETRY_TIMEOUT_MS
             self.read_ms = READ_RETRY_TIMEOUT_MS
         self.read_ms = _number(values, names.POLL_TIMEOUT, default=self.read_ms, least=0)
+
+
+def _min_records(values: Mapping[str, str]) -> int:
+    least = _number(values, names.MIN_RECORDS_PER_PARTITION)
+    if least and names.MIN_PARTITIONS.lower() in values:
+        few, many = names.MIN_RECORDS_PER_PARTITION, names.MIN_PARTITIONS
+        message = f"option {few} makes fewer tasks, {many} more: give one of them"
+        raise OptionError(message)
+    return least
 
 
 def _number(values: Mapping[str, str], name: str, *, default: int = 0, least: int = 1) -> int:

@@ -152,6 +152,10 @@ def test_options_travel_to_executors():
         ({"failOnDataLoss": "no"}, "option failOnDataLoss is true or false, not 'no'"),
         ({"minPartitions": "0"}, "option minPartitions is a whole number from 1 on, not '0'"),
         ({"maxRecordsPerPartition": "x"}, "option maxRecordsPerPartition is a whole number"),
+        (
+            {"minRecordsPerPartition": "9", "minPartitions": "2"},
+            "option minRecordsPerPartition makes fewer tasks, minPartitions more",
+        ),
         ({"maxOffsetsPerTrigger": "-1"}, "option maxOffsetsPerTrigger is a whole number"),
         ({"maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2"}, r"\(2\) is above .*\(1\)"),
         ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay: "),

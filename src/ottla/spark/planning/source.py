@@ -193,17 +193,19 @@ class OttlaReader(Shipped, DataSourceReader):
 
     @telling
     def partitions(self) -> list[InputPartition]:
-        """Return one input partition for each range that holds records. Asks the cluster."""
+        """Return one input partition for each task. Asks the cluster."""
         from ottla.spark.planning.plan import plan
+        from ottla.spark.planning.split import tasks_of
 
-        return [InputPartition(wanted) for wanted in plan(self._options)]
+        wanted = plan(self._options)
+        return [InputPartition(each) for each in tasks_of(wanted, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """Yield the rows of one range. Spark gives None when there is nothing to read at all."""
+        """Yield the rows of one task's ranges. Spark gives None where there is nothing to read."""
         from ottla.spark.garbage import set_aside
-        from ottla.spark.reading.read import read_range
+        from ottla.spark.reading.read import read_ranges
 
         if partition.value is None:
             return
-        yield from telling_each(read_range(self._options, partition.value))
+        yield from telling_each(read_ranges(self._options, partition.value))
         set_aside("read")

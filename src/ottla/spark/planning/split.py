@@ -1,12 +1,18 @@
-"""How ranges of offsets become tasks: one each, or several where the user wants more or smaller.
+"""How ranges of offsets become tasks: one each, or as the user wants more, smaller or fewer.
 
-Pure. The arithmetic gives the number of tasks that Spark's Kafka connector makes of the same
-ranges, so that tuning done there holds here.
+Pure. The arithmetic of ``split`` gives the number of tasks that Spark's Kafka connector makes of
+the same ranges, so that tuning done there holds here. ``gather`` makes fewer of them, which the
+connector cannot: a task costs Spark the same, be there one record for it or a thousand.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from ottla.ids import TopicPartition
 from ottla.spark.offsets import OffsetRange
+
+if TYPE_CHECKING:
+    from ottla.spark.options import SourceOptions
 
 
 def split(
@@ -19,6 +25,37 @@ def split(
     if len(parts) >= min_partitions:
         return parts
     return _divide_to(parts, min_partitions)
+
+
+def tasks_of(
+    ranges: Sequence[OffsetRange], options: "SourceOptions"
+) -> list[tuple[OffsetRange, ...]]:
+    """Return what each task reads of ``ranges``, which are divided as the options say."""
+    least, most = options.min_records_per_partition, options.max_records_per_partition
+    return gather(ranges, least=least, most=most)
+
+
+def gather(
+    ranges: Sequence[OffsetRange], *, least: int, most: int
+) -> list[tuple[OffsetRange, ...]]:
+    """Return what each task reads: ranges in a row, until they have ``least`` offsets together.
+
+    Never two of one partition, nor more than ``most`` (0: no limit) where a range has not more by
+    itself. ``least`` 0: each range has its own task.
+    """
+    tasks: list[tuple[OffsetRange, ...]] = []
+    together: dict[TopicPartition, OffsetRange] = {}
+    size = 0
+    for one in ranges:
+        is_full = size >= least or bool(most and size + _size(one) > most)
+        if together and (is_full or one.topic_partition in together):
+            tasks.append(tuple(together.values()))
+            together, size = {}, 0
+        together[one.topic_partition] = one
+        size += _size(one)
+    if together:
+        tasks.append(tuple(together.values()))
+    return tasks
 
 
 def _divide_to(parts: Sequence[OffsetRange], count: int) -> list[OffsetRange]:

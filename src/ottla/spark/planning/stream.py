@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 from ottla.spark.connection import OptionError
 from ottla.spark.options import SourceOptions
 from ottla.spark.planning.admission import EVERYTHING, Limits
+from ottla.spark.planning.split import tasks_of
 from ottla.spark.planning.tracker import StreamTracker
 from ottla.spark.positions import Json, Positions, read_positions
 from ottla.spark.shipped import Shipped
@@ -89,16 +90,16 @@ class OttlaStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
 
     @telling
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        """Return one input partition for each range of the micro-batch that holds records."""
+        """Return one input partition for each task: for each range that holds records, mostly."""
         wanted = self._tracker.plan(_read(start), _read(end))
-        return [InputPartition(each) for each in wanted]
+        return [InputPartition(each) for each in tasks_of(wanted, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """Yield the rows of one range, in an executor."""
+        """Yield the rows of one task's ranges, in an executor."""
         from ottla.spark.garbage import set_aside
-        from ottla.spark.reading.read import read_range
+        from ottla.spark.reading.read import read_ranges
 
-        yield from telling_each(read_range(self._options, partition.value))
+        yield from telling_each(read_ranges(self._options, partition.value))
         set_aside("read")
 
     @telling

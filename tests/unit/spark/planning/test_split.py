@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.spark.offsets import OffsetRange
-from ottla.spark.planning.split import split
+from ottla.spark.planning.split import gather, split
 
 
 def make(*sizes):
@@ -49,3 +49,33 @@ def test_every_offset_is_in_one_task(given_sizes, count, most):
         assert all(part.end - part.start <= most for part in parts)
     offsets = [(p.partition, o) for p in parts for o in range(p.start, p.end)]
     assert offsets == [(r.partition, o) for r in ranges for o in range(r.start, r.end)]
+
+
+def test_ranges_share_a_task_until_it_has_enough():
+    tasks = gather(make(3, 4, 2, 50, 1), least=6, most=0)
+    assert [sizes(task) for task in tasks] == [[(0, 3), (1, 4)], [(2, 2), (3, 50)], [(4, 1)]]
+
+
+def test_a_task_that_gathers_stays_below_the_most():
+    tasks = gather(make(3, 4, 2, 50, 1), least=6, most=6)
+    assert [sizes(task) for task in tasks] == [[(0, 3)], [(1, 4), (2, 2)], [(3, 50)], [(4, 1)]]
+
+
+def test_two_pieces_of_a_partition_are_never_one_tasks():
+    parts = split(make(10), min_partitions=0, max_records=4)
+    assert [sizes(task) for task in gather(parts, least=100, most=0)] == [
+        [(0, 3)],
+        [(0, 3)],
+        [(0, 4)],
+    ]
+
+
+@given(st.lists(st.integers(0, 50), max_size=8), st.integers(0, 60), st.integers(0, 60))
+def test_gathered_every_range_is_in_one_task_in_its_order(given_sizes, least, most):
+    parts = split(make(*given_sizes), min_partitions=0, max_records=most)
+    tasks = gather(parts, least=least, most=most)
+    assert [one for task in tasks for one in task] == parts
+    if not least:
+        assert all(len(task) == 1 for task in tasks)
+    if most:
+        assert all(sum(one.end - one.start for one in task) <= most for task in tasks)
