@@ -39,6 +39,9 @@ AT_ONCE = 40
 """Partitions in one commit: each has a guard, and so may its next leader; etcd takes 128 guards."""
 CATCH_UP_SECONDS = 0.2
 """How long appends wait at most for the followers."""
+YIELD_SECONDS = 1.0
+"""How long they wait at most in all, also for the store. It may be away: then they go on here, and
+those that are not committed when another replica leads are sent again."""
 LOOK_SECONDS = 0.005
 AGAIN_SECONDS = 1.0
 """Between looks at reassignments that cannot end: replicas are missing, or the store is away."""
@@ -194,8 +197,14 @@ class HandOvers:
             if after is not None and after.leader != self._me.node_id:
                 partition.yield_appends()
                 moving.append(partition)
+
+        def go_on() -> None:
+            while moving:
+                moving.pop().go_on_appending()
+
+        timer = self._clock.call_later(YIELD_SECONDS, go_on)
         try:
-            await self._catch_up(moving)
+            await self._catch_up(list(moving))
             changes = [
                 change
                 for partition in partitions
@@ -203,8 +212,8 @@ class HandOvers:
             ]
             return await self._write(changes) if changes else 0
         finally:
-            for partition in moving:
-                partition.go_on_appending()
+            timer.cancel()
+            go_on()
 
     async def _catch_up(self, partitions: list[Partition]) -> None:
         """Wait until all is committed there, but not for long."""

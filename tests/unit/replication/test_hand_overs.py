@@ -21,7 +21,7 @@ from ottla.metadata.values import (
     encode_partition,
     encode_topic,
 )
-from ottla.replication.hand_overs import CATCH_UP_SECONDS, HandOvers
+from ottla.replication.hand_overs import CATCH_UP_SECONDS, YIELD_SECONDS, HandOvers
 
 TOPIC_ID = TopicId(b"0123456789abcdef")
 A, B, C = NODES = tuple(map(NodeId, (1, 2, 3)))
@@ -162,6 +162,29 @@ async def test_appends_wait_until_the_followers_have_all_but_not_for_long(world)
         await asyncio.sleep(0)
     assert not task.done()
     assert await world.done(task) == 1, "the time is over"
+
+
+async def test_appends_do_not_wait_for_a_store_that_is_away(world):
+    """Once they waited until the store gave up, and again a second later: for as long as it was."""
+    await world.begin(state())
+    (led,), commit, goes_on = world.led, world.store.commit, asyncio.Event()
+
+    async def late(guards, ops):
+        await goes_on.wait()
+        return await commit(guards, ops)
+
+    world.store.commit = late
+    task = asyncio.ensure_future(world.hand_overs.leave(world.led))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert led.is_yielding
+    world.clock.advance(YIELD_SECONDS)
+    assert not led.is_yielding
+    led.yield_appends()  # For another hand-over, by now.
+    goes_on.set()
+    assert await world.done(task) == 1
+    assert led.is_yielding, "it is not this one's any more"
+    assert (await world.state()).leader == B
 
 
 async def test_appends_wait_no_longer_where_each_look_comes_late(world):
