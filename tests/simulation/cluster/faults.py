@@ -80,6 +80,7 @@ class Nemesis(OfLeaders):
         finally:
             self.world.trace.note("ENDED", name, machine.name)
             self.lasting -= 1
+            self.world.unhindered_since = self.world.loop.now
 
     async def heal(self):
         """End all faults, and have every node up whose disk is whole."""
