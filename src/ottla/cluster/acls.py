@@ -12,7 +12,16 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acl_values import acl_digest, encode_acl
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
-from ottla.metadata.store import OPS_MAX, Ambiguous, Delete, MetadataStore, Op, Put, Unavailable
+from ottla.metadata.store import (
+    OPS_MAX,
+    Ambiguous,
+    Delete,
+    MetadataStore,
+    Op,
+    Put,
+    Unavailable,
+    in_commits,
+)
 from ottla.pending import Pending, pending_of
 from ottla.security.access import CLUSTER
 from ottla.security.acl import Acl, ResourceType
@@ -97,10 +106,11 @@ class Acls:
         self, acls: Sequence[Acl], op_at: Callable[[int], Op], outcomes: dict[Acl, Outcome]
     ) -> None:
         """Commit what ``op_at`` makes of each place in ``acls``; note what fails."""
-        for begin in range(0, len(acls), OPS_MAX):
-            some = acls[begin : begin + OPS_MAX]
+        begin = 0
+        for ops in in_commits(op_at(at) for at in range(len(acls))):
+            some = acls[begin : begin + len(ops)]
+            begin += len(ops)
             try:
-                ops = [op_at(begin + at) for at in range(len(some))]
                 revision = await self._store.commit([], ops)
                 await self._follower.reached(revision)
             except (Unavailable, Ambiguous) as error:

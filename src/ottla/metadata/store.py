@@ -7,7 +7,7 @@ A revision is the number of commits so far that changed something: 0 for an empt
 of one commit have the same revision.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -18,6 +18,8 @@ OPS_MAX = 100
 CONDITIONS_MAX = 120
 """The most revisions that the guards of one commit may name. etcd allows 128, counted apart."""
 
+COMMIT_BYTES_MAX = 1280 * 1024
+"""The most bytes in one commit, with the keys of its guards. etcd allows 1.5 MiB by default."""
 KEY_BYTES_MAX = 1024
 VALUE_BYTES_MAX = 1024 * 1024
 
@@ -168,8 +170,8 @@ class MetadataStore(Protocol):
 
         When nothing changes (no operations, or deletes of absent keys) that is the current one.
         Raises GuardFailed, SessionGone, Unavailable, Ambiguous; ValueError for more than OPS_MAX
-        operations or CONDITIONS_MAX revisions in guards, two operations on one key, or a key or
-        value beyond the limits.
+        operations, CONDITIONS_MAX revisions in guards or COMMIT_BYTES_MAX, two operations on one
+        key, or a key or value beyond the limits.
         """
 
     def watch(self, prefix: str, from_rev: int) -> AsyncIterator[ChangeSet]:
@@ -200,10 +202,33 @@ def check_commit(guards: Sequence[Guard], ops: Sequence[Op]) -> None:
         raise ValueError(why)
     if len({op.key for op in ops}) != len(ops):
         raise ValueError("a commit takes one operation per key")
+    size_bytes = sum(len(guard.key) for guard in guards)
     for op in ops:
         check_key(op.key)
         if isinstance(op, Put) and len(op.value) > VALUE_BYTES_MAX:
             raise ValueError(f"{op.key}: {len(op.value)} bytes are more than {VALUE_BYTES_MAX}")
+        size_bytes += op_bytes(op)
+    if size_bytes > COMMIT_BYTES_MAX:
+        raise ValueError(f"a commit takes at most {COMMIT_BYTES_MAX} bytes, not {size_bytes}")
+
+
+def op_bytes(op: Op) -> int:
+    """Return how many bytes an operation takes in a commit."""
+    return len(op.key) + (len(op.value) if isinstance(op, Put) else 0)
+
+
+def in_commits(ops: Iterable[Op]) -> Iterator[list[Op]]:
+    """Yield unguarded operations, in order, as many at a time as one commit takes."""
+    some: list[Op] = []
+    size_bytes = 0
+    for op in ops:
+        if some and (len(some) == OPS_MAX or size_bytes + op_bytes(op) > COMMIT_BYTES_MAX):
+            yield some
+            some, size_bytes = [], 0
+        some.append(op)
+        size_bytes += op_bytes(op)
+    if some:
+        yield some
 
 
 def check_key(key: str) -> None:

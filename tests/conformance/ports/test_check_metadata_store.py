@@ -20,6 +20,7 @@ from ottla.metadata.remote.server import StoreServer
 from ottla.metadata.remote.store import RemoteStore
 from ottla.metadata.sqlite_store import SqliteStore
 from ottla.metadata.store import (
+    COMMIT_BYTES_MAX,
     CONDITIONS_MAX,
     KEY_BYTES_MAX,
     OPS_MAX,
@@ -240,6 +241,12 @@ async def test_limits(store):
     with pytest.raises(ValueError, match="bytes"):
         await store.commit([], [Put("a", bytes(VALUE_BYTES_MAX + 1))])
     assert await store.commit([], [Put("a", bytes(VALUE_BYTES_MAX))]) == 2
+    left = COMMIT_BYTES_MAX - VALUE_BYTES_MAX - 3
+    guard = Guard("a", mod_rev=2)
+    with pytest.raises(ValueError, match="a commit takes at most"):
+        await store.commit([guard], [Put("a", bytes(VALUE_BYTES_MAX)), Put("b", bytes(left + 1))])
+    ops = [Put("a", bytes(VALUE_BYTES_MAX)), Put("b", bytes(left))]
+    assert await store.commit([guard], ops) == 3
 
 
 async def test_of_many_racers_one_wins_each_round(store):

@@ -53,6 +53,21 @@ async def test_acls_are_made_once_and_gone(acls, create, following):
     assert known(following) == {acl("b")}
 
 
+async def test_long_names_of_many_characters_take_as_many_commits_as_the_store_needs(
+    acls, create, following
+):
+    """A character may take twelve bytes; etcd refused such requests as a whole, for ever."""
+    name = "\U0001f600" * NAME_LENGTH_MAX
+    asked = [
+        acl(f"{number}{name}"[:NAME_LENGTH_MAX], principal=f"User:{name}"[:NAME_LENGTH_MAX])
+        for number in range(OPS_MAX)
+    ]
+    assert await create(*asked) == [None] * OPS_MAX
+    assert known(following) == set(asked)
+    assert set((await outcome_of(acls.delete(asked))).values()) == {None}
+    assert not known(following)
+
+
 async def test_what_is_invalid_hinders_no_others(create, following):
     wrong = acl(""), acl(principal="alice"), acl("other", kind=ResourceType.CLUSTER)
     assert await create(wrong[0], acl("a"), *wrong[1:]) == [
