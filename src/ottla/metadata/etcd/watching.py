@@ -1,9 +1,10 @@
 """A watch of etcd: every change under a prefix, whole revisions in order, over broken connections.
 
 A stream that breaks is opened again, at any member, behind the last revision that was seen. While
-nothing comes although something was committed elsewhere, the watch proves how far it is: nothing
-under the prefix is newer, and there are as many keys as there were. (etcd has a request for that,
-but before 3.4.25 its answer may overtake changes.)
+nothing comes although something was committed elsewhere, and now and then, the watch proves how far
+it is: nothing under the prefix is newer, and there are as many keys as there were. (etcd has a
+request for that, but before 3.4.25 its answer may overtake changes.) A stream that does not bring
+what there is counts as broken.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from ottla.metadata.store import ChangeSet, Compacted, Unavailable
 
 IDLE_SECONDS = 0.1
 """How long changes may take to come before the watch asks whether there are any."""
+QUIET_SECONDS = 5.0
+"""When nothing has come for so long, and nobody waits, it is looked whether nothing was to come."""
+STALLED_PROOFS = 30
+"""So many times in a row there were changes that did not come: the stream is opened anew."""
 RETRY_SECONDS = 0.1
 CHANGES_PER_TURN = 500
 """Read and told before the loop gets its turn: one answer may tell a thousand revisions."""
@@ -58,6 +63,10 @@ class Watching:
         self._was_open = False
         self._stream: Stream | None = None
         self._reading: asyncio.Task[bytes] | None = None
+        self._is_due = False
+        """Use: whether it is to be proved how far the watch is, for nothing came."""
+        self._stalled = 0
+        """Use: how many proofs in a row have found changes that do not come."""
         self._pending: Iterator[ChangeSet] = iter(())
         """Use: what the last answer has told and ``next`` has not returned yet."""
 
@@ -103,6 +112,7 @@ class Watching:
             if self._was_open:
                 await self._check(self._seen)
             self._was_open = True
+            self._stalled = 0
             self._stream = await self._opened.enter_async_context(self._members.stream("Watch"))
             # From what was seen last, which is left out again. When history is forgotten up to the
             # very revision that is asked for, some versions of etcd lose that one's deletions.
@@ -112,10 +122,10 @@ class Watching:
                 self._stream.read(), name="watch etcd", ended=lambda _: self._news.set()
             )
         if not await self._has_come(self._reading):
-            return await self._prove() if self._told > self._seen and not self._closed else []
+            return await self._prove() if self._is_due and not self._closed else []
         if self._closed:
             raise Unavailable(self._closed)
-        reading, self._reading = self._reading, None
+        reading, self._reading, self._stalled = self._reading, None, 0
         watched = wire.read_watched(reading.result())
         if watched.is_canceled:
             if watched.compacted:
@@ -138,13 +148,17 @@ class Watching:
     async def _has_come(self, reading: asyncio.Task[bytes]) -> bool:
         """Wait for an answer; False: none came, and there is another thing to do."""
         self._news.clear()
+        self._is_due = self._told > self._seen
         if self._closed:
             return False
-        if self._told > self._seen:
+        if self._is_due:
             done, _ = await asyncio.wait((reading,), timeout=IDLE_SECONDS)
             return bool(done)
         if not reading.done():
-            await self._news.wait()
+            try:
+                await asyncio.wait_for(self._news.wait(), QUIET_SECONDS)
+            except TimeoutError:
+                self._is_due = True
         return reading.done()
 
     def _change_sets(self, watched: wire.Watched) -> Iterator[ChangeSet]:
@@ -174,6 +188,11 @@ class Watching:
         newer, now, then = done.ranges
         rev = ours(done.revision)
         is_done = self._reading is not None and self._reading.done()
+        if newer.found:
+            self._stalled += 1
+            self.told(rev)
+        if self._stalled > STALLED_PROOFS and not is_done:
+            raise Unavailable("a stream of etcd tells nothing of what has changed")
         if is_done or newer.found or now.counted != then.counted or rev <= self._seen:
             return []
         self._seen = rev
