@@ -144,9 +144,11 @@ class Shard(Generic[Machine]):
         What is in memory may be old then. (Kafka's brokers tell it: a committed offset goes back.)
         So it may while this process has registered anew, and was not granted the partition since.
         """
-        if not self.partition.is_leader:
+        partition = self.partition
+        has_others = self.state is _ACTIVE and len(partition.state.replicas) > 1
+        if not partition.is_leader or (partition.is_failed and has_others):  # Others may lead.
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.where} is not led here yet")
-        check_standing(self.partition, ErrorCode.NOT_COORDINATOR)
+        check_standing(partition, ErrorCode.NOT_COORDINATOR)
 
     def _refusal(self) -> KafkaError:
         if self.state is ShardState.LOADING:

@@ -21,7 +21,7 @@ from ottla.env.tasks import begin_task
 from ottla.ids import NodeId
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
-from ottla.metadata.store import Guard, GuardFailed, MetadataError, MetadataStore
+from ottla.metadata.store import Ambiguous, Guard, GuardFailed, MetadataError, MetadataStore
 from ottla.metadata.values import (
     BrokerState,
     PartitionState,
@@ -43,6 +43,8 @@ YIELD_SECONDS = 1.0
 """How long they wait at most in all, also for the store. It may be away: then they go on here, and
 those that are not committed when another replica leads are sent again."""
 LOOK_SECONDS = 0.005
+DOUBT_SECONDS = 10.0
+"""Until it is looked what came of a commit without an answer: it does not come later than that."""
 AGAIN_SECONDS = 1.0
 """Between looks at reassignments that cannot end: replicas are missing, or the store is away."""
 
@@ -210,6 +212,8 @@ class HandOvers:
                 for partition in partitions
                 if (change := self._change(partition, plan, must_have_all)) is not None
             ]
+            for each in changes:
+                each.partition.is_given_away = each.state.leader != self._me.node_id
             return await self._write(changes) if changes else 0
         finally:
             timer.cancel()
@@ -261,6 +265,7 @@ class HandOvers:
             await self._follower.reached(await self._store.commit(*commit_of(changes)))
         except GuardFailed:
             if len(changes) == 1:
+                _keep(changes)
                 return 0
             count = 0
             for change in changes:
@@ -268,8 +273,26 @@ class HandOvers:
             return count
         except MetadataError as error:
             logger.warning("%d partitions could not be handed over yet: %s", len(changes), error)
+            if isinstance(error, Ambiguous):
+                self._clock.call_later(DOUBT_SECONDS, lambda: self._look_back(changes))
+            else:
+                _keep(changes)
             return 0
+        _keep(changes)  # The image has told of them.
         return len(changes)
+
+    def _look_back(self, changes: list[_Change]) -> None:
+        """Find out what came of a commit whose answer was lost."""
+        if not self._is_stopped:
+            begin_task(self._looked_back(changes), name="look back", ended=_looked)
+
+    async def _looked_back(self, changes: list[_Change]) -> None:
+        try:
+            await self._follower.catch_up()
+        except MetadataError:
+            self._clock.call_later(DOUBT_SECONDS, lambda: self._look_back(changes))
+        else:
+            _keep(changes)
 
     async def _pause(self, seconds: float) -> None:
         over = asyncio.Event()
@@ -278,3 +301,14 @@ class HandOvers:
             await over.wait()
         finally:
             timer.cancel()
+
+
+def _keep(changes: Iterable[_Change]) -> None:
+    """Take partitions for this node's that it asked others to lead: the image tells who does."""
+    for change in changes:
+        change.partition.is_given_away = False
+
+
+def _looked(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("what came of a hand-over is not known", exc_info=error)

@@ -69,6 +69,7 @@ class Partition(PartitionYields):
         "fenced_epoch",
         "grown",
         "high_watermark",
+        "is_given_away",
         "is_leader",
         "may_take",
         "min_insync_replicas",
@@ -116,6 +117,8 @@ class Partition(PartitionYields):
         """Use: see ``fence``."""
         self.is_leader = self._is_granted(state)
         """Whether this node leads the partition now."""
+        self.is_given_away = False
+        """Use: this node has asked that another one leads, and does not know whether it does."""
         self._clock = clock
         self._moved = moved
         self._commits: CommitQueue | None = None
@@ -141,6 +144,8 @@ class Partition(PartitionYields):
             and state.partition_epoch < present.partition_epoch
         ):
             return
+        if state != present:  # What was asked for in the present state happened, or never will.
+            self.is_given_away = False
         self._take_role(state)
 
     def fence(self, epoch: LeaderEpoch) -> None:
@@ -483,4 +488,5 @@ def check_standing(
 
 def may_be_replaced(partition: Partition) -> bool:
     """Tell whether another node may lead by now, unheard of here: it may have what is not here."""
-    return partition.may_take is not None and not partition.may_take(partition)
+    may_take = partition.may_take
+    return partition.is_given_away or (may_take is not None and not may_take(partition))

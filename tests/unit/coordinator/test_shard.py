@@ -466,6 +466,20 @@ def test_a_request_that_has_waited_is_told_nothing_from_memory_in_doubt(groups, 
     assert words.result_of(stable).code is ErrorCode.NOT_COORDINATOR
 
 
+def test_who_has_asked_that_another_coordinates_tells_nothing_until_it_is_known(groups, words):
+    groups.commit("g", (0, 5))
+    groups.settle()
+    partition = groups.shard("g").partition
+    partition.is_given_away = True
+    asked = groups.coordinator.fetch_offsets("g", [("t", 0)], require_stable=False)
+    assert words.result_of(asked).code is ErrorCode.NOT_COORDINATOR
+    state = partition.state
+    partition.apply_state(state)
+    assert partition.is_given_away, "nothing new was told"
+    partition.apply_state(state._replace(partition_epoch=state.partition_epoch + 1))
+    assert groups.fetch("g") == {("t", 0): 5}
+
+
 def test_who_was_granted_a_group_for_a_former_process_tells_nothing_of_it(groups, words):
     """Others may be elected until it is granted anew; its memory answered for them meanwhile."""
     member, generation = groups.member("g")

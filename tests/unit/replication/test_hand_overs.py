@@ -10,7 +10,7 @@ from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
 from ottla.metadata.memory_store import MemoryStore
-from ottla.metadata.store import Put
+from ottla.metadata.store import Ambiguous, Put, Unavailable
 from ottla.metadata.values import (
     BrokerState,
     BrokerValue,
@@ -21,7 +21,12 @@ from ottla.metadata.values import (
     encode_partition,
     encode_topic,
 )
-from ottla.replication.hand_overs import CATCH_UP_SECONDS, YIELD_SECONDS, HandOvers
+from ottla.replication.hand_overs import (
+    CATCH_UP_SECONDS,
+    DOUBT_SECONDS,
+    YIELD_SECONDS,
+    HandOvers,
+)
 
 TOPIC_ID = TopicId(b"0123456789abcdef")
 A, B, C = NODES = tuple(map(NodeId, (1, 2, 3)))
@@ -39,6 +44,7 @@ class Led:
         self.high_watermark = has
         self.remotes = dict.fromkeys((B, C), has)
         self.is_yielding = False
+        self.is_given_away = False
         self.yielded = 0
 
     @property
@@ -267,3 +273,52 @@ async def test_a_reassignment_is_ended_when_all_are_in_sync_and_tried_again_unti
     after = await world.state()
     assert (after.replicas, after.isr, after.leader) == ((B, C), (B, C), B)
     assert (after.leader_epoch, after.left) == (6, (A,))
+
+
+async def test_who_has_asked_that_another_one_leads_does_not_speak_for_the_partition(world):
+    """A coordinator told an offset that the next one had gone beyond: it had not heard of it."""
+    await world.begin(state())
+    commit, asked = world.store.commit, []
+
+    async def watched(guards, ops):
+        asked.append(world.led[0].is_given_away)
+        return await commit(guards, ops)
+
+    world.store.commit = watched
+    assert await world.done(world.hand_overs.leave(world.led)) == 1
+    assert asked == [True]
+    assert (await world.state()).leader == B
+    assert not world.led[0].is_given_away, "its image tells"
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_after_an_answer_that_was_lost_it_speaks_when_it_knows(world, is_done):
+    await world.begin(state())
+    commit = world.store.commit
+
+    async def lost(guards, ops):
+        if ops and is_done:
+            await commit(guards, ops)
+        if ops:
+            raise Ambiguous("the answer was lost")
+        return await commit(guards, ops)
+
+    world.store.commit = lost
+    assert await world.done(world.hand_overs.leave(world.led)) == 0
+    assert world.led[0].is_given_away
+    world.clock.advance(DOUBT_SECONDS)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not world.led[0].is_given_away
+    assert (await world.state()).leader == (B if is_done else A)
+
+
+async def test_who_could_not_ask_speaks_on(world):
+    await world.begin(state())
+
+    async def refuse(guards, ops):
+        raise Unavailable("gone")
+
+    world.store.commit = refuse
+    assert await world.done(world.hand_overs.leave(world.led)) == 0
+    assert not world.led[0].is_given_away
