@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ottla.cluster.hearing import Hearing
 from ottla.config import replication as options
 from ottla.config.hosts import BROKER_SESSION_TIMEOUT_MS
 from ottla.config.topic import (
@@ -36,6 +37,8 @@ from ottla.replication.standing import Standing
 
 logger = logging.getLogger(__name__)
 
+HEARD_FOR = 0.75
+"""How much of the time after which a leader leaves out who lags."""
 Decide = Callable[[TopicPartition, PartitionState], PartitionState]
 """Returns what a partition should be; the same object: it stays as it is."""
 
@@ -52,6 +55,12 @@ def make_replicas(
     """Return what follows other nodes, and keeps the ISRs of what this one leads."""
     config = configuration.at_start
     proposals = StoreProposals(data.store, data.keys, data.follower, replica_manager)
+    hearing = Hearing(
+        data.follower.catch_up,
+        lambda: replica_manager.certain_until(),  # noqa: PLW0108 - it is set later
+        environment.clock,
+        patience_seconds=HEARD_FOR * config[options.REPLICA_LAG_TIME_MAX_MS] / 1000,
+    )
     return Replicas(
         replica_manager,
         data.logs,
@@ -79,10 +88,7 @@ def make_replicas(
             config[options.REPLICA_FETCH_BACKOFF_MS],
         ),
         lag_max_ms=config[options.REPLICA_LAG_TIME_MAX_MS],
-        standing=Standing(
-            environment.clock,
-            lambda: replica_manager.certain_until(),  # noqa: PLW0108 - it is set later
-        ),
+        standing=Standing(environment.clock, hearing.certain_until, hearing.stop),
     )
 
 

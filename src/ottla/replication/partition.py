@@ -69,7 +69,6 @@ class Partition(PartitionYields):
         "fenced_epoch",
         "grown",
         "high_watermark",
-        "is_given_away",
         "is_leader",
         "may_take",
         "min_insync_replicas",
@@ -117,8 +116,6 @@ class Partition(PartitionYields):
         """Use: see ``fence``."""
         self.is_leader = self._is_granted(state)
         """Whether this node leads the partition now."""
-        self.is_given_away = False
-        """Use: this node has asked that another one leads, and does not know whether it does."""
         self._clock = clock
         self._moved = moved
         self._commits: CommitQueue | None = None
@@ -144,8 +141,7 @@ class Partition(PartitionYields):
             and state.partition_epoch < present.partition_epoch
         ):
             return
-        if state != present:  # What was asked for in the present state happened, or never will.
-            self.is_given_away = False
+        self.is_given_away &= state == present  # Else that has happened, or never will.
         self._take_role(state)
 
     def fence(self, epoch: LeaderEpoch) -> None:

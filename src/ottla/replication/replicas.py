@@ -220,6 +220,8 @@ class Replicas:
     async def stop(self) -> None:
         """Follow no more, and propose nothing more; logs may be closed then."""
         self._is_stopped = True
+        if self._standing is not None:
+            self._standing.stop()
         self.changes.stop()
         self.hand_overs.stop()
         self.sessions.stop()

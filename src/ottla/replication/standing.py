@@ -39,8 +39,17 @@ class _Sign(NamedTuple):
 class Standing:
     """The one of this process."""
 
-    def __init__(self, clock: Clock, certain_until: Callable[[], float]) -> None:
-        """``certain_until``: until when this node is registered for certain, by ``clock``."""
+    def __init__(
+        self,
+        clock: Clock,
+        certain_until: Callable[[], float],
+        stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``certain_until``: until when this node is registered for certain, by ``clock``.
+
+        And until when it would have heard of another leader. ``stop``: ends what finds that out.
+        """
+        self.stop = stop
         self._clock = clock
         self._certain_until = certain_until
         self._signs: dict[tuple[TopicPartition, NodeId], _Sign] = {}

@@ -3,6 +3,8 @@
 And logs begin later: one that deletes records wants their start raised on all replicas.
 """
 
+from typing import NamedTuple
+
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -34,6 +36,17 @@ MADE_MAX = 4
 """Topics of one maker."""
 
 
+INTERNAL = ("__consumer_offsets", "__transaction_state")
+INTERNAL_CHANCE = 0.3
+
+
+class Internal(NamedTuple):
+    """A topic of coordinators; it need not be there yet."""
+
+    name: str
+    replication_factor: int
+
+
 class Administrator(Client):
     """Moves replicas and has preferred leaders elected."""
 
@@ -41,6 +54,8 @@ class Administrator(Client):
 
     async def step(self):
         topic, partition = self.choose()
+        if self.random.random() < INTERNAL_CHANCE:
+            topic, partition = Internal(self.random.choice(INTERNAL), len(self.world.numbers)), 0
         if self.random.random() < 0.4:
             await self._elect(topic, partition)
             return

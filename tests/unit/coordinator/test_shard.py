@@ -473,10 +473,9 @@ def test_who_has_asked_that_another_coordinates_tells_nothing_until_it_is_known(
     partition.is_given_away = True
     asked = groups.coordinator.fetch_offsets("g", [("t", 0)], require_stable=False)
     assert words.result_of(asked).code is ErrorCode.NOT_COORDINATOR
-    state = partition.state
-    partition.apply_state(state)
+    partition.apply_state(state := partition.state)
     assert partition.is_given_away, "nothing new was told"
-    partition.apply_state(state._replace(partition_epoch=state.partition_epoch + 1))
+    partition.apply_state(state._replace(partition_epoch=1))
     assert groups.fetch("g") == {("t", 0): 5}
 
 
