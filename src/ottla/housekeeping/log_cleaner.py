@@ -81,8 +81,9 @@ class LogCleaner:
         self._partitions = partitions
         self._settings = settings
         self._save_recovery_points = save_recovery_points
-        self._cleaned_to: dict[TopicPartition, tuple[TopicId, int]] = {}
-        """How far each log is clean, exclusive; of which topic."""
+        self._cleaned_to: dict[TopicPartition, tuple[Partition, int]] = {}
+        """How far each log is clean, exclusive. One that goes and comes back is another partition,
+        and nothing is known of it."""
         self._checkpoints_read: set[str] = set()
         """Log directories whose checkpoint is in ``_cleaned_to``."""
         self._uncleanable: dict[TopicPartition, TopicId] = {}
@@ -182,7 +183,7 @@ class LogCleaner:
     def _cleaned_to_of(self, partition: Partition) -> int | None:
         where = partition.topic_partition
         known = self._cleaned_to.get(where)
-        if known is None or known[0] != partition.topic_id:
+        if known is None or known[0] is not partition:
             return None
         path = f"{dirname(partition.log.directory)}/{CLEANER_CHECKPOINT}"
         # There it is lowered when the log is cut back.
@@ -405,25 +406,36 @@ class LogCleaner:
             await run(self._executor, remove)
 
     def _take_checkpoints(self) -> None:
-        """Learn how far logs are clean, of directories that were not looked at yet."""
+        """Learn how far logs are clean, of directories that were not looked at yet.
+
+        Forget those that are not hosted any more.
+        """
         hosted = {partition.topic_partition: partition for partition in self._partitions()}
+        self._cleaned_to = {
+            where: known
+            for where, known in self._cleaned_to.items()
+            if hosted.get(where) is known[0]
+        }
+        self._uncleanable = {
+            where: topic_id for where, topic_id in self._uncleanable.items() if where in hosted
+        }
         log_dirs = {dirname(partition.log.directory) for partition in hosted.values()}
         for log_dir in log_dirs - self._checkpoints_read:
             found = self._checkpoints.says(f"{log_dir}/{CLEANER_CHECKPOINT}") or {}
             for where, offset in found.items():
                 partition = hosted.get(where)
                 if partition is not None and dirname(partition.log.directory) == log_dir:
-                    self._cleaned_to[where] = partition.topic_id, offset
+                    self._cleaned_to[where] = partition, offset
             self._checkpoints_read.add(log_dir)
 
     async def _note(self, partition: Partition, end_offset: int) -> None:
         """Remember durably how far a log is clean. Raises OSError."""
-        self._cleaned_to[partition.topic_partition] = partition.topic_id, end_offset
+        self._cleaned_to[partition.topic_partition] = partition, end_offset
         log_dir = dirname(partition.log.directory)
         offsets: dict[TopicPartition, int] = {}
         for other in self._partitions():
             known = self._cleaned_to.get(other.topic_partition)
-            is_known = known is not None and known[0] == other.topic_id
+            is_known = known is not None and known[0] is other
             if known is not None and is_known and dirname(other.log.directory) == log_dir:
                 offsets[other.topic_partition] = known[1]
         path = f"{log_dir}/{CLEANER_CHECKPOINT}"

@@ -15,6 +15,7 @@ from ottla.log.config import LogConfig
 from ottla.log.directories.cutting import LogCuts
 from ottla.log.directories.manager import LogManager
 from ottla.log.files.checkpoints import read_offset_checkpoint
+from ottla.metadata.image import PartitionChange
 from ottla.pending import pending_of
 from ottla.replication.cutting import Cutting
 
@@ -140,6 +141,25 @@ async def test_what_comes_after_a_cut_is_not_taken_for_clean(make_node, words):
         node.executor.run_all()
     assert cleaner._cleaned_to_of(node.partition()) <= 10
     assert read_offset_checkpoint(node.disk.inner.crash(SeededRng(3)), path)[T0] <= 10
+
+
+async def test_a_replica_that_comes_back_is_not_taken_for_clean(make_node, words):
+    """What it has is copied again, by a leader that may not have compacted it."""
+    node = filled(make_node, words)
+    node.log_manager.checkpoints.job({"/data/cleaner-offset-checkpoint": {T0: 22}}).run()
+    cleaner = node.housekeeper.cleaner
+    cleaner._take_checkpoints()
+    before = node.partition()
+    assert cleaner._cleaned_to_of(before) == 22
+    here = before.state
+    away = here._replace(replicas=(NodeId(2),), left=(NodeId(1),), partition_epoch=100)
+    back = here._replace(partition_epoch=101)
+    for old, new in ((here, away), (away, back)):
+        node.change(PartitionChange("t", before.topic_id, 0, old, new))
+    assert node.partition() is not before
+    assert cleaner._cleaned_to_of(node.partition()) is None
+    cleaner._take_checkpoints()
+    assert not cleaner._cleaned_to, "nor does it keep what is gone"
 
 
 async def test_a_log_begins_anew_with_nothing_of_what_it_knew(make_node, words):
