@@ -199,7 +199,11 @@ class Again(Client):
                 self.world.problem(text)
         if not self._may_lose():
             for (number, offset), record in promised.items():
-                if number != partition or (not is_last and offset >= position):
+                if number != partition:
+                    continue
+                if offset >= position:
+                    if is_last:  # A leader may not know yet how far it is committed.
+                        raise Lost
                     continue
                 if offset not in found or found[offset].record != record:
                     at = f"{self._topic}-{partition} at {offset} of {position}"
