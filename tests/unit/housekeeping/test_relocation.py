@@ -11,6 +11,7 @@ from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
+from ottla.log.directories.copies import LogCopies
 from ottla.log.directories.manager import LogManager
 from ottla.log.files.checkpoints import read_offset_checkpoint
 from ottla.log.segment.full_files import FULL_SEGMENTS_OPEN_MAX
@@ -434,3 +435,21 @@ async def test_a_time_index_whose_entries_the_disk_refused_is_not_copied(two, wo
     segment = node.partition().log.segments.active
     assert segment.first_batch_reaching(1_700_000_000_000, 0).base_offset == 0
     node.partition().log.check(are_indexes_sure=False)
+
+
+@pytest.mark.parametrize("is_swapping", [False, True])
+def test_an_index_is_not_copied_by_a_name_that_is_another_segments(two, words, is_swapping):
+    """Amid a swap it is that of the segment before it was compacted."""
+    node = two(segment_bytes=500, index_interval_bytes=100)
+    fill(node, words)
+    log = node.partition().log
+    assert log.segment_count > 1
+    copies = LogCopies(node.log_manager, node.clock)
+    job = copies.begin_job(log, "/b" if log.log_dir == "/a" else "/a")
+    job.run()
+    copy = copies.begun(job)
+    log.is_swapping = is_swapping
+    copy.next_step().run()
+    log.is_swapping = False
+    names = node.disk.list_directory(copy.directory)
+    assert any(name.endswith("index") for name in names) is not is_swapping

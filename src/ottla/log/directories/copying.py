@@ -25,6 +25,7 @@ from ottla.log.files.layout import (
     segment_file,
 )
 from ottla.log.files.tenancy import TenancyOver
+from ottla.log.health import HELD
 from ottla.log.log import Log
 from ottla.log.segment.segment import Segment
 from ottla.log.segment.transaction_index import TransactionIndex
@@ -77,6 +78,8 @@ class CopyStep:
         self._tenancy = log.tenancy
         self._piece = piece
         self.segment = segment
+        self._has_names = not log.is_swapping or log.state is HELD
+        """Whether the files beside the segment's have their names: not amid the cleaner's swap."""
         index = segment.transaction_index if piece.has_aborts else None
         self._aborted = None if index is None else index.keep()
         """Use: not the index. A segment that is dropped or replaced while this runs would open its
@@ -139,12 +142,15 @@ class CopyStep:
         """Copy a sparse index. A cache: without it the copy's is made anew.
 
         Not where the file lacks what is in memory, for the disk refused it: nothing tells an index
-        that ends too early from a whole one.
+        that ends too early from a whole one. Nor where the name is still that of the segment's
+        before it was compacted.
         """
         path = self._piece.target.removesuffix(LOG_SUFFIX) + suffix
         with suppress(FileNotFoundError):
             self._disk.remove(path)  # Of an earlier try: the log has grown since.
-        if self.segment.has_loaded_indexes and not self.segment.indexes.are_written:
+        if not self._has_names or (
+            self.segment.has_loaded_indexes and not self.segment.indexes.are_written
+        ):
             return
         try:
             with self._tenancy.inside():
