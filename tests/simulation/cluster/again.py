@@ -28,6 +28,7 @@ from tests.campaigns.administering.records import make_batch
 from tests.simulation.clients.readers import fetch_request, read_of
 from tests.simulation.cluster.administering import TOO_FEW_NODES, TOPIC_EXISTS
 from tests.simulation.cluster.clients import COMES_BACK, Client, Lost
+from tests.simulation.cluster.reading import OUT_OF_RANGE
 
 NO_SUCH_TOPIC = {3, 100, 103}
 CHANGED_MEANWHILE = {37, 42}
@@ -182,7 +183,8 @@ class Again(Client):
             told = answer.responses[0].partitions[0]
             self._count_code("Fetch again", told.error_code)
             if told.error_code:
-                if is_last:
+                is_gone = told.error_code == OUT_OF_RANGE and self._may_lose()
+                if is_last and not is_gone:
                     raise Lost
                 return
             end = told.high_watermark
