@@ -249,6 +249,8 @@ class IdempotentProducer(Producer):
         super().__init__(world, number)
         self._producer_id = -1
         self._sequences = {}
+        self._written = {}
+        """Where the last batch that was answered begins, by place."""
         self._pending = deque()
         self._topic = None
 
@@ -301,13 +303,27 @@ class IdempotentProducer(Producer):
                 code = self.judge(sent, answer)
                 if code in (0, 46) and first_bad is None:
                     self._pending.popleft()
+                    (part,) = answer.responses[0].partition_responses
+                    self._written[sent.place] = part.base_offset
                 elif first_bad is None:
                     first_bad = code, sent
             if first_bad is not None:
                 code, sent = first_bad
+                written = self._written.get(sent.place, 0)
+                if code == 45 and self.ledger.place(sent.place).may_be_gone(written):
+                    # A replica that begins behind that knows nothing of this producer: it takes
+                    # whatever batch comes first, and the one before may have been refused.
+                    self._begin_anew()
+                    return
                 if code not in COMES_BACK:
                     self.world.problem(f"Produce of {sent.ids[0]} to {sent.place}: error {code}")
                 await self.later(begin, f"Produce to {sent.place}: error {code}")
+
+    def _begin_anew(self):
+        self._producer_id = -1
+        self._sequences.clear()
+        self._written.clear()
+        self._pending.clear()
 
 
 class TransactionalProducer(Producer):
