@@ -155,11 +155,20 @@ class Watching:
             done, _ = await asyncio.wait((reading,), timeout=IDLE_SECONDS)
             return bool(done)
         if not reading.done():
-            try:
-                await asyncio.wait_for(self._news.wait(), QUIET_SECONDS)
-            except TimeoutError:
-                self._is_due = True
+            self._is_due = not await self._news_within(QUIET_SECONDS)
         return reading.done()
+
+    async def _news_within(self, seconds: float) -> bool:
+        """Wait for news; False: there was none for so long.
+
+        Not by ``wait_for``: that of Python 3.11 goes on when it is cancelled just as news come, and
+        at a stop both happen at once.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+                return True
+        return False
 
     def _change_sets(self, watched: wire.Watched) -> Iterator[ChangeSet]:
         told = map(wire.read_event, watched.events)
@@ -214,5 +223,4 @@ class Watching:
         """Wait before the next attempt, unless the watch is closed."""
         self._news.clear()
         if not self._closed:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), RETRY_SECONDS)
+            await self._news_within(RETRY_SECONDS)
