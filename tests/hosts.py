@@ -11,6 +11,7 @@ from ottla.metadata.keys import KeyKind, Keys
 from ottla.metadata.values import decode_partition
 from tests.etcd_server import Etcd, free_ports, open_store
 from tools.ottla_peer import OttlaPeer
+from tools.peer import PeerFailed
 
 CLUSTER = "test"
 SESSION_MS = 2_000
@@ -53,7 +54,7 @@ class Hosts:
         self.etcd.start()
         try:
             with ThreadPoolExecutor() as side_by_side:
-                list(side_by_side.map(lambda peer: peer.start(), self.nodes.values()))
+                list(side_by_side.map(Host.start_first, self.nodes.values()))
         except BaseException:
             self.__exit__()
             raise
@@ -143,6 +144,17 @@ class Host(OttlaPeer):
         super().__init__(hosts.directory / data, options, port=port)
         self._hosts = hosts
         self._cluster = cluster
+
+    def start_first(self):
+        """Start it for the first time, at other ports if somebody has taken one of its since."""
+        for _ in range(5):
+            try:
+                return self.start()
+            except PeerFailed as error:
+                if "is in use" not in str(error):
+                    raise
+            self._asked_port, self.options["ottla.inter.broker.port"] = free_ports(2)
+        return self.start()
 
     def command(self):
         self.options["ottla.cluster"] = self._hosts.etcd.address(self._cluster)
