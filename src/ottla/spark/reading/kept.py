@@ -7,38 +7,24 @@ its time on these. A task that fails leaves nothing behind. What the cluster loo
 a while, too, where brokers fetch by the ids of topics (``BlockingClient.knows``).
 """
 
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from ottla.client.blocking.cluster import BlockingClient
 from ottla.client.wire.settings import ClientSettings
+from ottla.spark.lending import Key, lend
 from ottla.spark.reading.columns import ArrowDecoder
 
 KEPT_MAX = 4
-"""Clients; the one that was not used for longest is closed. A worker has one task at a time."""
-_KEPT: dict[tuple[int, ClientSettings], BlockingClient] = {}
-"""The clients by process, since a worker may be a fork of one that has connections."""
+"""Clients."""
+_KEPT: dict[Key, BlockingClient] = {}
 _DECODERS: dict[tuple[str, ...], ArrowDecoder] = {}
 """The decoder by its columns; only the last one is kept, for its buffers have tens of MiB."""
 
 
-@contextmanager
-def kept_client(settings: ClientSettings) -> Iterator[BlockingClient]:
+def kept_client(settings: ClientSettings) -> AbstractContextManager[BlockingClient]:
     """Lend a client with these settings; it is kept for the next task unless this one fails."""
-    key = (os.getpid(), settings)
-    client = _KEPT.pop(key, None) or BlockingClient(settings)
-    try:
-        yield client
-    except BaseException:  # a task that is stopped may leave answers under way
-        client.close()
-        raise
-    other = _KEPT.pop(key, None)
-    if other is not None:
-        other.close()
-    _KEPT[key] = client  # the newest, at the end
-    while len(_KEPT) > KEPT_MAX:
-        _KEPT.pop(next(iter(_KEPT))).close()
+    return lend(_KEPT, settings, BlockingClient, count_max=KEPT_MAX)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ it knew of a producer (KIP-360). So nothing has to be known of what earlier task
 one of them may have left on its way is refused, not written late.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,11 +19,11 @@ from ottla.client.blocking.producer import BlockingProducer
 from ottla.client.wire.lanes import EPOCH_MAX
 from ottla.client.wire.sending import ProducerIdentity
 from ottla.client.wire.settings import Address, ClientSettings
+from ottla.spark.lending import Key, lend
 
 KEPT_MAX = 4
-"""The one that was not used for longest is closed. A worker has one task at a time."""
-_KEPT: dict[tuple[int, ClientSettings], "Standing"] = {}
-"""By process, since a worker may be a fork of one that has connections."""
+"""Clusters."""
+_KEPT: dict[Key, "Standing"] = {}
 
 
 class Standing:
@@ -71,17 +70,6 @@ class Standing:
 @contextmanager
 def kept_standing(settings: ClientSettings) -> Iterator[Standing]:
     """Lend what stands for these settings; it is kept for the next task unless this one fails."""
-    key = (os.getpid(), settings)
-    standing = _KEPT.pop(key, None) or Standing(settings)
-    try:
+    with lend(_KEPT, settings, Standing, count_max=KEPT_MAX) as standing:
         standing.client.drop_ended()
         yield standing
-    except BaseException:  # answers may be under way, and who knows what was written
-        standing.close()
-        raise
-    other = _KEPT.pop(key, None)
-    if other is not None:
-        other.close()
-    _KEPT[key] = standing  # the newest, at the end
-    while len(_KEPT) > KEPT_MAX:
-        _KEPT.pop(next(iter(_KEPT))).close()
