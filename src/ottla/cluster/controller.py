@@ -50,6 +50,7 @@ from ottla.metadata.store import (
     Op,
     Put,
     Unavailable,
+    in_commits,
 )
 from ottla.metadata.values import (
     PartitionState,
@@ -417,12 +418,9 @@ class Controller:
 
     async def _forget(self, topic: TopicImage) -> None:
         """Remove the deleted topic's partitions from the store, and this node from its mark."""
-        ops: list[Op] = [
-            Delete(self._keys.partition(topic.topic_id, index))
-            for index in range(len(topic.partitions))
-        ]
-        for begin in range(0, len(ops), OPS_MAX):
-            await self._commit([], ops[begin : begin + OPS_MAX])
+        keys = (self._keys.partition(topic.topic_id, at) for at in range(len(topic.partitions)))
+        for ops in in_commits(map(Delete, keys)):
+            await self._commit([], ops)
         await self._clear_mark(topic)
 
     async def _clear_mark(self, topic: TopicImage) -> None:

@@ -8,7 +8,7 @@ the topic removes them, but it may have ended before. Used by the controller, an
 from ottla.ids import NodeId, TopicId
 from ottla.metadata.keys import Keys
 from ottla.metadata.mirror import update
-from ottla.metadata.store import OPS_MAX, Delete, MetadataStore
+from ottla.metadata.store import Delete, MetadataStore, in_commits
 from ottla.metadata.values import without_node
 
 
@@ -32,5 +32,5 @@ async def clear_mark(store: MetadataStore, keys: Keys, topic_id: TopicId, node: 
 async def _forget_partitions(store: MetadataStore, keys: Keys, topic_id: TopicId) -> None:
     """Remove what there is of the partitions of a topic that is no more: its id never returns."""
     entries, _ = await store.scan(keys.topic_partitions(topic_id))
-    for begin in range(0, len(entries), OPS_MAX):
-        await store.commit([], [Delete(entry.key) for entry in entries[begin : begin + OPS_MAX]])
+    for ops in in_commits(Delete(entry.key) for entry in entries):
+        await store.commit([], ops)

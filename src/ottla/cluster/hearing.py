@@ -49,9 +49,8 @@ class Hearing:
 
     def certain_until(self) -> float:
         """Return until when this node is registered for certain and would have heard otherwise."""
-        if (
-            not self._has_begun
-        ):  # The image was read, or told of this node's registration, just now.
+        if not self._has_begun:
+            # The image was read, or told of this node's registration, just now.
             self._has_begun = True
             self._heard_at = self._clock.monotonic()
             self._look()

@@ -27,7 +27,7 @@ from ottla.errors import OttlaError
 from ottla.handlers.router import Router, Serve
 from ottla.ids import TopicId
 from ottla.metadata.memory_store import MemoryStore
-from ottla.metadata.store import NO_SESSION, OPS_MAX, Put
+from ottla.metadata.store import NO_SESSION, Put, in_commits
 from ottla.testing.intercept import Intercepted
 from ottla.testing.names import CLIENT_ID
 from ottla.testing.requests import LastRequests
@@ -212,8 +212,8 @@ class Server:
     async def _fill_store(self) -> None:
         """Make the store of the next life, with what is kept."""
         self._store = MemoryStore(self.clock)
-        for first in range(0, len(self._kept), OPS_MAX):
-            await self._store.commit([], self._kept[first : first + OPS_MAX])
+        for ops in in_commits(self._kept):
+            await self._store.commit([], ops)
 
     async def _open_store(self) -> MemoryStore:
         return self._store

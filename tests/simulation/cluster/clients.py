@@ -326,10 +326,8 @@ class IdempotentProducer(Producer):
         self._pending.clear()
 
 
-class TransactionalProducer(Producer):
-    """Writes transactions over some partitions, and commits or aborts them (KIP-890)."""
-
-    kind = "transactional"
+class OfTransactions(Producer):
+    """Owns one transaction at a time. Subclasses begin anew when one is left open."""
 
     def __init__(self, world, number):
         super().__init__(world, number)
@@ -337,6 +335,41 @@ class TransactionalProducer(Producer):
         self._transaction = None
         self._count = 0
         self._sequences = {}
+
+    async def finish(self):
+        if self._transaction is not None:
+            await self._begin_anew()
+
+    async def _begin_anew(self):
+        """Fence off what is open."""
+        raise NotImplementedError
+
+    async def _fence_off(self, transactional_id, transaction_ms):
+        """Fence off whoever has the id; return the answer. None: the id is refused for good."""
+        begin = self.world.loop.now
+        transaction = self._transaction
+        if transaction is not None and transaction.fate is Fate.OPEN:
+            transaction.fate = Fate.ABORTED
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=transaction_ms
+        )
+        while True:
+            number = await self.coordinator(TRANSACTION, transactional_id)
+            answer = await self.ask(number, request, InitProducerIdResponse)
+            code = answer.error_code
+            self.ledger.counts[f"InitProducerId {code}"] += 1
+            if code == 0:
+                return answer
+            if code not in COMES_BACK:
+                self.world.problem(f"InitProducerId of {self.name}: error {code}")
+                return None
+            await self.later(begin, f"InitProducerId: error {code}")
+
+
+class TransactionalProducer(OfTransactions):
+    """Writes transactions over some partitions, and commits or aborts them (KIP-890)."""
+
+    kind = "transactional"
 
     async def step(self):
         if self._producer_id < 0 or self._transaction is not None:
@@ -352,27 +385,10 @@ class TransactionalProducer(Producer):
             return
         await self._end(transaction, committed=self.random.random() < 0.7)
 
-    async def finish(self):
-        if self._transaction is not None:
-            await self._begin_anew()
-
     async def _begin_anew(self):
-        """Fence off what is open."""
-        begin = self.world.loop.now
-        transaction = self._transaction
-        if transaction is not None and transaction.fate is Fate.OPEN:
-            transaction.fate = Fate.ABORTED
-        request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=60_000)
-        while True:
-            number = await self.coordinator(TRANSACTION, self.name)
-            answer = await self.ask(number, request, InitProducerIdResponse)
-            code = answer.error_code
-            if code == 0:
-                break
-            if code not in COMES_BACK:
-                self.world.problem(f"InitProducerId of {self.name}: error {code}")
-                return
-            await self.later(begin, f"InitProducerId: error {code}")
+        answer = await self._fence_off(self.name, 60_000)
+        if answer is None:
+            return
         self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
         self.ledger.given(self._producer_id, self.name, self.name)
         self._sequences.clear()

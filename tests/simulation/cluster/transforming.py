@@ -17,7 +17,6 @@ from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -37,7 +36,7 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from tests.campaigns.administering.records import TRANSACTIONAL
-from tests.simulation.cluster.clients import COMES_BACK, GROUP, TRANSACTION, Lost, Producer
+from tests.simulation.cluster.clients import COMES_BACK, GROUP, TRANSACTION, Lost, OfTransactions
 from tests.simulation.cluster.ledger import Fate, Transaction
 
 OLD_PRODUCE, OLD_ADD, OLD_OFFSETS, OLD_END = 11, 3, 4, 4
@@ -49,8 +48,8 @@ COMMITS_CHANCE = 0.7
 AGAIN_CHANCE = 0.8
 
 
-class Transformer(Producer):
-    """Owns one transaction at a time."""
+class Transformer(OfTransactions):
+    """Writes transactions with offsets of a group."""
 
     kind = "transformer"
 
@@ -61,11 +60,7 @@ class Transformer(Producer):
         self._id = f"{self.kind}-{shared}"
         self.group = f"transformed-{shared}"
         self._transaction_ms = self.random.choice([5_000, 60_000])
-        self._producer_id = self._epoch = -1
-        self._transaction = None
         self._added = set()
-        self._sequences = {}
-        self._count = 0
 
     def _highest(self, version):
         return version if self._is_old else None
@@ -93,31 +88,11 @@ class Transformer(Producer):
         topic, partition = self.choose()
         await self.look(topic, partition)
 
-    async def finish(self):
-        if self._transaction is not None:
-            await self._begin_anew()
-
     async def _begin_anew(self):
-        """Fence off what is open, of whoever has the id."""
-        begin = self.world.loop.now
-        transaction = self._transaction
-        if transaction is not None and transaction.fate is Fate.OPEN:
-            transaction.fate = Fate.ABORTED
-        request = InitProducerIdRequest(
-            transactional_id=self._id, transaction_timeout_ms=self._transaction_ms
-        )
         before = self.ledger.epochs.get(self._id, (-1, -1))
-        while True:
-            number = await self.coordinator(TRANSACTION, self._id)
-            answer = await self.ask(number, request, InitProducerIdResponse)
-            code = answer.error_code
-            self.ledger.counts[f"InitProducerId {code}"] += 1
-            if code == 0:
-                break
-            if code not in COMES_BACK:
-                self.world.problem(f"InitProducerId of {self.name}: error {code}")
-                return
-            await self.later(begin, f"InitProducerId: error {code}")
+        answer = await self._fence_off(self._id, self._transaction_ms)
+        if answer is None:
+            return
         self._take(answer.producer_id, answer.producer_epoch, before)
         self._transaction = None
 

@@ -143,8 +143,8 @@ class ClusterWorld:
             for number in range(self.mix.clients.get(kind.kind, 0))
         ]
         self._asker = Client(self, 0)
-        self._asker.timeout_ms = PATIENT_MS
         """The judge's own connections."""
+        self._asker.timeout_ms = PATIENT_MS
 
     # -- what inhabitants ask ------------------------------------------------------------------
 
