@@ -70,8 +70,9 @@ def topics(either, ottla, topic_name):
 
 @pytest.fixture
 def odd_topic(either, ottla, topic_name):
-    """One partition of records as odd as they come."""
-    assert ottla("topic", "create", topic_name, "-p", "1")[0] == 0
+    """One partition of records as odd as they come; so old that retention would take them."""
+    kept = ("-c", "retention.ms=-1")
+    assert ottla("topic", "create", topic_name, "-p", "1", *kept)[0] == 0
     lines = (
         {"key": None, "value": None},
         {"key": "", "value": ""},
