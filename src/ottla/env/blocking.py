@@ -1,6 +1,6 @@
 """A plain blocking TCP stream, for code that runs in other people's processes (Spark's workers).
 
-Owns the socket, its options and its time limits. The loop's connections are in ``net``; nothing of
+Owns the socket and its time limits. The loop's connections are in ``net``; nothing of
 the broker uses this. Imports no asyncio, since a short-lived worker would pay for it at each start.
 """
 
@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
+from ottla.env.socket_options import set_options
 from ottla.env.tls import TlsFiles, client_context
 
 GATHERED_MAX = 64
@@ -40,7 +41,7 @@ class BlockingStream:
             # A free port in the ephemeral range can be connected to itself.
             connected.close()
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        set_options(connected)
         if context is not None:
             try:
                 connected = context.wrap_socket(connected, server_hostname=host)

@@ -1,7 +1,7 @@
 """The net port on TCP, over the common API of asyncio and uvloop.
 
-Owns listening sockets and socket options; transports are the loop's own. Knows no frames.
-Source: reliability 3, rows 13 and 15 (keepalive, pausing of accepts).
+Owns listening sockets; transports are the loop's own. Knows no frames.
+Source: reliability 3, row 15 (pausing of accepts).
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ottla.env.disk import File
 from ottla.env.net import ProtocolFactory
+from ottla.env.socket_options import set_options
 from ottla.env.tasks import begin_task
 from ottla.env.tls import TlsFiles, client_context
 
@@ -20,22 +21,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.1
 """Between tries to accept connections again."""
-KEEPALIVE_IDLE_SECONDS = 60
-KEEPALIVE_INTERVAL_SECONDS = 10
-KEEPALIVE_COUNT = 3
-USER_TIMEOUT_MS = 60_000
-
 _SAME_PORT_TRIES = 20
-
-_SOCKET_OPTIONS: tuple[tuple[int, str, int], ...] = (
-    (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
-    (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
-    (socket.IPPROTO_TCP, "TCP_KEEPIDLE", KEEPALIVE_IDLE_SECONDS),
-    (socket.IPPROTO_TCP, "TCP_KEEPINTVL", KEEPALIVE_INTERVAL_SECONDS),
-    (socket.IPPROTO_TCP, "TCP_KEEPCNT", KEEPALIVE_COUNT),
-    (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", USER_TIMEOUT_MS),
-)
-"""By name, because not every system has every one; what is missing is left out."""
 
 
 class _Address(NamedTuple):
@@ -207,7 +193,7 @@ class AsyncioNet:
         context = None if tls is None else client_context(tls)
         transport, protocol = await loop.create_connection(factory, host, port, ssl=context)
         stream = transport.get_extra_info("socket")
-        _set_options(stream)
+        set_options(stream)
         if stream.getsockname() == stream.getpeername():
             # A free port in the ephemeral range can be connected to itself.
             transport.abort()
@@ -271,7 +257,7 @@ def _bind(address: _Address, port: int | None) -> socket.socket | None:
             # IPv4 has a socket of its own.
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         # Accepted sockets inherit these, so that no call per connection is needed.
-        _set_options(bound)
+        set_options(bound)
         bound.setblocking(False)
         name, asked, *rest = address.sockaddr
         bound.bind((name, asked if port is None else port, *rest))
@@ -282,10 +268,3 @@ def _bind(address: _Address, port: int | None) -> socket.socket | None:
             return None
         raise
     return bound
-
-
-def _set_options(stream: socket.socket) -> None:
-    for level, name, value in _SOCKET_OPTIONS:
-        option = getattr(socket, name, None)
-        if option is not None:
-            stream.setsockopt(level, option, value)

@@ -58,3 +58,13 @@ def test_what_can_be_received_is_told_without_waiting(pair):
     assert stream.is_readable()
     with pytest.raises(ConnectionResetError):
         stream.receive_into(memoryview(got))
+
+
+def test_a_way_that_drops_silent_connections_is_kept_open_and_noticed():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        stream = BlockingStream.connect(*listening.getsockname(), timeout_seconds=20)
+        held = stream._socket
+        assert held.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert held.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 60
+        assert held.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        stream.close()
