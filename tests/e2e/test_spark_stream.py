@@ -101,6 +101,21 @@ def test_available_now_reads_all_in_pieces_and_publishes_its_progress(
     assert committed(target, f"group-{topic}", topic) == {0: 60, 1: 20}
 
 
+def test_a_stream_of_quick_micro_batches_lets_small_ranges_share_tasks(spark, stream, produce):
+    produce(0, 0, 100)
+    produce(1, 0, 100)
+    query = stream.start(maxOffsetsPerTrigger="20")
+    assert query.awaitTermination(120)
+    tracker = spark.sparkContext.statusTracker()
+    jobs = tracker.getJobIdsForGroup(str(query.runId))
+    stages = [each for job in jobs for each in tracker.getJobInfo(job).stageIds]
+    tasks = [tracker.getStageInfo(each).numTasks for each in sorted(stages)]
+    assert len(tasks) == 10
+    assert tasks[0] == 2, "nothing is known yet"
+    assert tasks[-1] == 1
+    assert stream.rows() == rows_of(0, 0, 100) + rows_of(1, 0, 100)
+
+
 def test_small_ranges_of_a_micro_batch_share_a_task(spark, stream, produce):
     produce(0, 0, 60)
     produce(1, 0, 20)

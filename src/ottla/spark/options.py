@@ -75,8 +75,8 @@ class SourceOptions:
     min_partitions: int
     max_records_per_partition: int
     """0 for no limit, as with ``min_partitions``."""
-    min_records_per_partition: int
-    """0: each range has its own task."""
+    min_records_per_partition: int | None
+    """0: each range has its own task; None: as a stream finds best, 0 in a batch."""
     columns: tuple[str, ...]
     value: "ValueOptions | None"
     """What ``value`` is decoded to; None: it stays binary."""
@@ -358,8 +358,10 @@ class _Retries:
         self.read_ms = _number(values, names.POLL_TIMEOUT, default=self.read_ms, least=0)
 
 
-def _min_records(values: Mapping[str, str]) -> int:
-    least = _number(values, names.MIN_RECORDS_PER_PARTITION)
+def _min_records(values: Mapping[str, str]) -> int | None:
+    if names.MIN_RECORDS_PER_PARTITION.lower() not in values:
+        return None
+    least = _number(values, names.MIN_RECORDS_PER_PARTITION, least=0)
     if least and names.MIN_PARTITIONS.lower() in values:
         few, many = names.MIN_RECORDS_PER_PARTITION, names.MIN_PARTITIONS
         message = f"option {few} makes fewer tasks, {many} more: give one of them"

@@ -28,11 +28,17 @@ def split(
 
 
 def tasks_of(
-    ranges: Sequence[OffsetRange], options: "SourceOptions"
+    ranges: Sequence[OffsetRange], options: "SourceOptions", *, least: int = 0
 ) -> list[tuple[OffsetRange, ...]]:
-    """Return what each task reads of ``ranges``, which are divided as the options say."""
-    least, most = options.min_records_per_partition, options.max_records_per_partition
-    return gather(ranges, least=least, most=most)
+    """Return what each task reads of ``ranges``, which are divided as the options say.
+
+    ``least``: how many offsets share a task where the options do not say it.
+    """
+    if options.min_records_per_partition is not None:
+        least = options.min_records_per_partition
+    elif options.min_partitions:  # who wants so many tasks wants no fewer
+        least = 0
+    return gather(ranges, least=least, most=options.max_records_per_partition)
 
 
 def gather(

@@ -92,7 +92,8 @@ class OttlaStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """Return one input partition for each task: for each range that holds records, mostly."""
         wanted = self._tracker.plan(_read(start), _read(end))
-        return [InputPartition(each) for each in tasks_of(wanted, self._options)]
+        tasks = tasks_of(wanted, self._options, least=self._tracker.shared_offsets())
+        return [InputPartition(each) for each in tasks]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Yield the rows of one task's ranges, in an executor."""

@@ -23,6 +23,7 @@ from ottla.spark.loss import ClusterState, Loss, PartitionGone, TopicRecreated, 
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
 from ottla.spark.planning.admission import EVERYTHING, Gate, Limits, backlog, share
+from ottla.spark.planning.sharing import Sharing
 from ottla.spark.planning.split import split
 from ottla.spark.planning.subscription import Subscription
 from ottla.spark.positions import Positions
@@ -75,6 +76,7 @@ class StreamTracker:
         self._same: dict[tuple[str, TopicId], TopicId] = {}
         """From a topic and the id that the checkpoint says to the one that is accepted for it."""
         self._gate = Gate(options.trigger.max_delay_ms)
+        self._sharing = Sharing()
         self._initial: Positions | None = None
         self._newest: Positions | None = None
         self._target: Positions | None = None
@@ -116,6 +118,7 @@ class StreamTracker:
 
         That it is asked says that everything before ``start`` is done.
         """
+        self._sharing.ended(self._clock.monotonic())
         now = self._look(start)
         starts = self._starts(self._renamed(start), now)
         self.publish(
@@ -153,7 +156,7 @@ class StreamTracker:
         }
 
     def plan(self, start: Positions, end: Positions) -> list[OffsetRange]:
-        """Return the ranges of a micro-batch, one for each task."""
+        """Return the ranges of a micro-batch. ``shared_offsets`` says which share a task."""
         planned = self._planned
         if planned is not None and (planned.start, planned.end) == (start, end):
             starts, ends = planned.starts, end.offsets
@@ -170,6 +173,10 @@ class StreamTracker:
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records_per_partition,
         )
+
+    def shared_offsets(self) -> int:
+        """Return how many offsets share a task in the micro-batch that is planned; 0: none do."""
+        return self._sharing.planned(self._clock.monotonic())
 
     def publish(self, finished: Offsets) -> None:
         """Commit, as the stream's group if it has one, that everything below is done.

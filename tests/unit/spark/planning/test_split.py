@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.spark.offsets import OffsetRange
-from ottla.spark.planning.split import gather, split
+from ottla.spark.option_table import Use
+from ottla.spark.options import parse_options
+from ottla.spark.planning.split import gather, split, tasks_of
 
 
 def make(*sizes):
@@ -79,3 +81,20 @@ def test_gathered_every_range_is_in_one_task_in_its_order(given_sizes, least, mo
         assert all(len(task) == 1 for task in tasks)
     if most:
         assert all(sum(one.end - one.start for one in task) <= most for task in tasks)
+
+
+@pytest.mark.parametrize(
+    ("options", "learned", "expected"),
+    [
+        ({}, 0, [1, 1, 1]),
+        ({}, 10, [2, 1]),
+        ({"minRecordsPerPartition": "0"}, 10, [1, 1, 1]),
+        ({"minRecordsPerPartition": "100"}, 10, [3]),
+        ({"minPartitions": "2"}, 10, [1, 1, 1]),
+        ({"maxRecordsPerPartition": "9"}, 10, [1, 1, 1]),
+    ],
+)
+def test_what_the_options_say_of_sharing_wins_over_what_was_learned(options, learned, expected):
+    given_options = {"bootstrap.servers": "h:1", "subscribe": "t", **options}
+    parsed = parse_options(given_options, Use.STREAM)
+    assert [len(each) for each in tasks_of(make(6, 6, 6), parsed, least=learned)] == expected

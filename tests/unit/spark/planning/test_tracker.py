@@ -306,3 +306,17 @@ def test_offsets_keep_their_text_whatever_order_partitions_come_in():
         cluster.logs = dict.fromkeys(order, (0, 9, 0))
         texts.add(make(cluster).latest(at(0, 0, 0)).text())
     assert len(texts) == 1
+
+
+def test_small_ranges_share_a_task_once_micro_batches_are_seen_to_be_quick():
+    cluster, clock = FakeCluster(t=[(0, 10, 0), (0, 7, 0)]), Clock()
+    tracker = make(cluster, clock)
+    start, shared = tracker.initial(), []
+    for seconds in (0.5, 0.5, 5.0, 0.5):
+        end = tracker.latest(start)
+        tracker.plan(start, end)
+        shared.append(tracker.shared_offsets())
+        clock.now += seconds
+        cluster.logs[P0] = (0, cluster.logs[P0][1] + 5, 0)
+        start = end
+    assert shared == [0, 64, 128, 0]
