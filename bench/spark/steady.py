@@ -8,8 +8,9 @@ One broker, one session (local[2], ``ottla.spark.session``), a topic of two part
 process fills evenly with values of 100 bytes, and streams that copy it in turn: ``jvm`` (Spark's
 Kafka connector on both sides), ``least`` (``format("ottla")``, at least once) and ``once`` (exactly
 once); with ``--streams`` so many copies of it at a time. All of them run once before anything
-counts, so that the JVM is warm, and each round begins with the next of them. Of a turn the first
-seconds and batches do not count. CPU is that of the session's processes, the broker's and the
+counts, and each round begins with the next of them. The JVM goes on compiling for minutes: with
+``--warm 2`` two rounds more come first that do not count. Of a turn the first seconds and batches
+do not count. CPU is that of the session's processes, the broker's and the
 producer's left out, by kind of process (the JVM, and Python by its main module), sampled so often
 that Python processes which end are not missed. What Hadoop runs for each batch's checkpoint on a
 local disk (``chmod``, ``readlink``), the same for each way, is told apart and counts in no ratio:
@@ -273,6 +274,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--arms", default=",".join(ARMS))
     parser.add_argument("--seconds", type=int, default=14, help="of each turn that count")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--warm", type=int, default=0, help="rounds before those that count")
     parser.add_argument("--streams", type=int, default=1, help="so many at a time")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
@@ -298,12 +300,13 @@ def main(arguments: Sequence[str]) -> int:
 
             for arm in arms:
                 turn(arm, rates[-1], 4)
-            for number in range(options.rounds):
+            for number in range(-options.warm, options.rounds):
                 first = number % len(arms)
                 for rate in rates:
                     for arm in (*arms[first:], *arms[:first]):
                         row = turn(arm, rate, options.seconds)
-                        found.setdefault((rate, arm), []).append(row)
+                        if number >= 0:
+                            found.setdefault((rate, arm), []).append(row)
                         told = {name: value for name, value in row.items() if name != "times_ms"}
                         print(f"{rate:6} {arm:6} {json.dumps(told)}", flush=True)
         spark.stop()
