@@ -54,7 +54,7 @@ class Hosts:
         self.etcd.start()
         try:
             with ThreadPoolExecutor() as side_by_side:
-                list(side_by_side.map(Host.start_first, self.nodes.values()))
+                list(side_by_side.map(start_at_free_ports, self.nodes.values()))
         except BaseException:
             self.__exit__()
             raise
@@ -145,17 +145,18 @@ class Host(OttlaPeer):
         self._hosts = hosts
         self._cluster = cluster
 
-    def start_first(self):
-        """Start it for the first time, at other ports if somebody has taken one of its since."""
-        for _ in range(5):
-            try:
-                return self.start()
-            except PeerFailed as error:
-                if "is in use" not in str(error):
-                    raise
-            self._asked_port, self.options["ottla.inter.broker.port"] = free_ports(2)
-        return self.start()
-
     def command(self):
         self.options["ottla.cluster"] = self._hosts.etcd.address(self._cluster)
         return super().command()
+
+
+def start_at_free_ports(peer):
+    """Start a node of several hosts, at other ports if somebody has taken one of its since."""
+    for _ in range(5):
+        try:
+            return peer.start()
+        except PeerFailed as error:
+            if "is in use" not in str(error):
+                raise
+        peer._asked_port, peer.options["ottla.inter.broker.port"] = free_ports(2)
+    return peer.start()

@@ -5,6 +5,7 @@ import pytest
 from tests.certificates import certificates
 from tests.commands import run_command
 from tests.etcd_server import Etcd, free_ports, needs_etcd
+from tests.hosts import start_at_free_ports
 from tools.ottla_peer import OttlaPeer
 from tools.peer import PeerFailed
 
@@ -47,7 +48,7 @@ def outcomes(peer):
     """
     for _ in range(5):
         try:
-            peer.start()
+            start_at_free_ports(peer)
         except PeerFailed as failed:
             yield " ".join(str(failed).split())
         else:
