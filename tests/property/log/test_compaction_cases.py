@@ -72,6 +72,28 @@ def test_aborted_records_go_at_once_and_markers_when_nothing_is_left(codec):
     stage.log.check()
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_deleted_key_does_not_come_back_when_its_producer_has_once_aborted(codec):
+    stage = stage_for(delete_retention_ms=1000)
+    put(stage, (b"a", b"aborted"), producer=1, base_sequence=0)
+    end(stage, 1, ControlType.ABORT)
+    put(stage, (b"a", b"old"), (b"b", b"old"), producer=1, base_sequence=1)
+    end(stage, 1, ControlType.COMMIT)
+    stage.log.roll()
+    stage.clean()
+    put(stage, (b"a", None), (b"b", b"new"), producer=1, base_sequence=3, codec=codec)
+    end(stage, 1, ControlType.COMMIT)
+    stage.log.roll()
+    stage.clean()
+    assert data_of(stage) == [(5, b"a"), (6, b"b")]
+    for _ in range(2):
+        stage.clock.advance(5)
+        put(stage, (b"", b"makes it dirty"))
+        stage.log.roll()
+        stage.clean()
+    assert [key for _, key in data_of(stage)] == [b"b", b""]
+
+
 def test_nothing_above_an_open_transaction_is_cleaned():
     stage = stage_for()
     put(stage, (b"a", b"1"))

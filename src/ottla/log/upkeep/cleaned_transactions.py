@@ -22,7 +22,10 @@ class CleanedTransactions:
     __slots__ = ("_aborted", "_committed", "_next", "_ongoing", "retained")
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """``aborted``: all aborted transactions with batches in what will be read."""
+        """``aborted``: the aborted transactions with batches, or a marker, in what will be read.
+
+        All of them, and none that has ended before: its producer would be taken to go on with it.
+        """
         self._aborted = sorted(aborted, key=_first_offset)
         self._next = 0
         """Use: what begins further on. Invariant: all before it begin at or below the batch."""

@@ -94,7 +94,8 @@ class Cleaning:
         size_bytes = max(io_buffer_bytes // 2, IO_BUFFER_BYTES_MIN)
         self._buffer = bytearray(size_bytes)
         self._out = bytearray(size_bytes)
-        self._transactions = CleanedTransactions(plan.aborted)
+        self._transactions = CleanedTransactions(())
+        """Use: those of the pass under way, begun anew by each."""
         self._target: CleanedSegment | None = None
         self._ends: set[int] = set()
         """Last offsets of batches that stay, if only empty."""
@@ -138,9 +139,13 @@ class Cleaning:
     def _map(self) -> Iterator[int]:
         scope, plan = self._scope, self._plan
         scope[fields.FIRST_OFFSET] = plan.first_dirty_offset
-        for source in plan.sources:
-            if source.end_offset <= plan.first_dirty_offset:
-                continue
+        dirty = [one for one in plan.sources if one.end_offset > plan.first_dirty_offset]
+        # One that ended further down has its marker there, which would not be read: it would go on,
+        # and take what its producer committed since for its own.
+        self._transactions = CleanedTransactions(
+            one for one in plan.aborted if dirty and one.last_offset >= dirty[0].base_offset
+        )
+        for source in dirty:
             yield from self._walk(source, self._map_chunk)
             if self._is_full:
                 break
