@@ -38,8 +38,10 @@ def write_files(task: ImportTask, files: Sequence[ExportedFile]) -> int:
     count = 0
     try:
         for _, together in groupby(files, key=lambda file: file.start):
-            for batch in _in_order(task.directory, list(together)):
-                writer.write(_kept(batch, keep_partitions=task.keep_partitions))
+            in_order = list(together)
+            partition = in_order[0].partition if task.keep_partitions else None
+            for batch in _in_order(task.directory, in_order):
+                writer.write(_kept(batch, partition))
                 count += batch.num_rows
         writer.finish()
     finally:
@@ -58,6 +60,10 @@ def _in_order(directory: str, files: Sequence[ExportedFile]) -> Iterator[pa.Reco
     yield from pa.concat_tables(tables).sort_by("offset").to_batches(BATCH_ROWS)
 
 
-def _kept(batch: pa.RecordBatch, *, keep_partitions: bool) -> pa.RecordBatch:
-    names = (*KEPT, "partition") if keep_partitions else KEPT
-    return batch.select([name for name in names if name in batch.schema.names])
+def _kept(batch: pa.RecordBatch, partition: int | None) -> pa.RecordBatch:
+    """Return what is written of rows, and where to: an export may lack the column partition."""
+    kept = batch.select([name for name in KEPT if name in batch.schema.names])
+    if partition is None:
+        return kept
+    numbers = pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows)
+    return kept.append_column("partition", numbers)
