@@ -112,11 +112,13 @@ class RowsWriter:
         self._options = options
         self._standing = standing or Standing(settings)
         self._is_lent = standing is not None
+        is_numbered = options.sending.is_idempotent and options.sending.acks == -1
+        kept = self._standing.identity if is_numbered else None
         self._own = BlockingProducer(
             self._standing.client,
             settings,
             options.sending,
-            producer or self._standing.identity,
+            producer or kept,
             done=self._take_back,
             connect=self._standing.connect,
         )

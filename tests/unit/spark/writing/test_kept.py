@@ -79,6 +79,22 @@ def test_each_task_writes_in_an_epoch_of_its_own():
         assert standing.identity.epoch == 4, "nothing was written"
 
 
+@pytest.mark.parametrize("sending", [{"acks": 0}, {"acks": 1}, {"is_idempotent": False}])
+def test_rows_that_are_not_to_be_numbered_do_not_go_under_a_kept_id(sending, monkeypatch):
+    """With acks=0 nobody hears that a batch was lost, and each later number would be refused."""
+    write = pytest.importorskip("ottla.spark.writing.write", reason="extra 'spark'")
+    from ottla.client.blocking.producer import SendingSettings
+    from ottla.spark.writing.write_settings import WriteOptions
+
+    taken = []
+    monkeypatch.setattr(write, "BlockingProducer", lambda *given, **_: taken.append(given[3]))
+    with kept.kept_standing(SETTINGS) as standing:
+        standing.identity = ProducerIdentity(ProducerId(7), 4)
+        for settings in (SendingSettings(), SendingSettings(**sending)):
+            write.RowsWriter(SETTINGS, WriteOptions(topic="t", sending=settings), standing=standing)
+    assert taken == [ProducerIdentity(ProducerId(7), 4), None]
+
+
 def test_after_the_last_epoch_comes_another_id():
     with kept.kept_standing(SETTINGS) as standing:
         standing.take_over(Producer(epoch=EPOCH_MAX - 1))
