@@ -100,6 +100,11 @@ class SourceOptions:
         """Whether records of transactions count only when they are committed."""
         return self.fetch.read_committed
 
+    @property
+    def says_tasks(self) -> bool:
+        """Whether the user says which ranges share a task, or that none do."""
+        return self.min_records_per_partition is not None or self.min_partitions > 0
+
     def settings(self, *, retry_timeout_ms: int) -> ClientSettings:
         """Return the client's settings, for calls that are tried again for so long.
 

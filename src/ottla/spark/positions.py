@@ -6,7 +6,7 @@ of a topic; without it, as the connector writes, the same is read, and less can 
 
     positions = { [ "$ottla": marks, ] topic: { partition: offset, ... }, ... }
     marks     = { [ "begin": offsets, ] "epochs": { topic: epochs, ... },
-                  "ids": { topic: topic id, ... }, "version": 2 }
+                  "ids": { topic: topic id, ... }, [ "shared": number, ] "version": 2 }
     offsets   as in positions
     epochs    = epoch                                of all partitions that have an offset
               | { "*": epoch, partition: epoch, ... }     of all, and of those that differ
@@ -15,7 +15,9 @@ of a topic; without it, as the connector writes, the same is read, and less can 
 Keys are sorted, since Spark compares offsets as texts. Offsets are those of the next record to
 read. A leader epoch is the one in force when the log was seen to reach the offset: what a log of
 that epoch holds below the offset has been read. A topic id is 22 characters, as Kafka prints it.
-``begin`` is in the end of a stream's first micro-batch, and says where that began.
+``begin`` is in the end of a stream's first micro-batch, and says where that began. ``shared`` says
+how many offsets share a task in the micro-batch that ends here, where the options do not: one that
+is repeated is divided as it was. Who does not know it divides as if it were not there.
 """
 
 import json
@@ -46,15 +48,18 @@ class Positions:
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     begin: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Where a stream's first micro-batch began, which ends here; empty for any other."""
+    shared: int = 0
+    """How many offsets share a task in the micro-batch that ends here; 0: none do."""
 
     def to_json(self) -> Json:
         """Return the object to write, its keys sorted."""
         value: Json = {}
-        if self.ids or self.epochs or self.begin:
+        if self.ids or self.epochs or self.begin or self.shared:
             value[MARKS] = {
                 **({"begin": _nested(self.begin)} if self.begin else {}),
                 "epochs": _short(self.epochs, self.offsets),
                 "ids": {topic: topic_id_text(self.ids[topic]) for topic in sorted(self.ids)},
+                **({"shared": self.shared} if self.shared else {}),
                 "version": VERSION,
             }
         value.update(_nested(self.offsets))
@@ -125,6 +130,10 @@ def read_positions(value: Mapping[str, object], *, least: int = 0) -> Positions:
     if not isinstance(ids, dict) or not all(isinstance(text, str) for text in ids.values()):
         message = "the ids are no object of texts"
         raise ValueError(message)
+    shared = marks.get("shared", 0)
+    if type(shared) is not int or shared < 0:
+        message = f"no number of offsets that share a task: {shared!r}"
+        raise ValueError(message)
     return Positions(
         offsets,
         {topic: parse_topic_id(text) for topic, text in ids.items()},
@@ -134,6 +143,7 @@ def read_positions(value: Mapping[str, object], *, least: int = 0) -> Positions:
             )
         ),
         dict(_read_nested(marks.get("begin", {}), "offset", 0)),
+        shared,
     )
 
 

@@ -73,6 +73,18 @@ def test_where_a_first_micro_batch_began_is_kept():
     assert read_positions(json.loads(first.text())) == first
 
 
+def test_how_a_micro_batch_is_divided_is_kept():
+    end = Positions({P0: 23}, {"t": ID}, {P0: 5}, shared=64)
+    assert end.to_json()["$ottla"]["shared"] == 64
+    assert read_positions(json.loads(end.text())) == end
+
+
+@pytest.mark.parametrize("shared", [-1, "64", True, None, 0.5])
+def test_a_division_that_is_none_is_refused(shared):
+    with pytest.raises(ValueError, match="share a task"):
+        read_positions({"$ottla": {"shared": shared}, "t": {"0": 23}})
+
+
 def test_the_connectors_form_is_read():
     assert read_positions({"t": {"0": 23}}) == Positions({P0: 23})
 

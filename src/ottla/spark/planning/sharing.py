@@ -7,7 +7,8 @@ micro-batch is planned and when Spark asks for the next one. So it begins with a
 range, lets more and more offsets share one as long as micro-batches are quick, and gives each
 range its task again, for a while, when one was not. A query that is slow by the row thus has one
 micro-batch of a few seconds in a hundred; its throughput does not change, since what waits makes
-ranges too large to share.
+ranges too large to share. Where the options bound a micro-batch, it does not: ``tracker`` lets
+nothing share while something waits.
 """
 
 QUICK_SECONDS = 2.0

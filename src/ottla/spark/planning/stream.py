@@ -91,8 +91,9 @@ class OttlaStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
     @telling
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """Return one input partition for each task: for each range that holds records, mostly."""
-        wanted = self._tracker.plan(_read(start), _read(end))
-        tasks = tasks_of(wanted, self._options, least=self._tracker.shared_offsets())
+        goal = _read(end)
+        wanted = self._tracker.plan(_read(start), goal)
+        tasks = tasks_of(wanted, self._options, least=goal.shared)
         return [InputPartition(each) for each in tasks]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:

@@ -4,7 +4,10 @@ The planner's side, in one process of the driver that lives as long as the query
 Knows no pyspark: ``stream`` turns Spark's words into these. Blocks.
 
 Spark asks for the initial offset again when it repeats a first micro-batch that was cut short, and
-by then "latest" is another place. So the end of the first micro-batch carries where it began.
+by then "latest" is another place. So the end of the first micro-batch carries where it began. And
+each end carries how the micro-batch is divided into tasks, as far as that was learned here: what a
+query computes may depend on it (``monotonically_increasing_id``), and another process that repeats
+the micro-batch has learned nothing.
 """
 
 import logging
@@ -128,15 +131,27 @@ class StreamTracker:
         least = None if self._target is not None else limits.least
         if not self._gate.lets_through(backlog(starts, ends), least, self._clock.monotonic()):
             return start
+        is_behind = False
         if limits.most is not None:
-            ends = share(limits.most, starts, ends)
+            there, ends = ends, share(limits.most, starts, ends)
+            is_behind = ends != there
         end = _positions(ends, now)
         if start == self._initial:
             end = replace(end, begin=dict(start.offsets))
         elif end.offsets == start.offsets and (not start.ids or end.ids == start.ids):
             return start
+        end = replace(end, shared=self._shared(is_behind=is_behind))
         self._planned = _Planned(start, end, starts)
         return end
+
+    def _shared(self, *, is_behind: bool) -> int:
+        """Return how many offsets share a task in the next micro-batch, where that is left to us.
+
+        None do while the stream ``is_behind``: what waits would make ranges too large to share, if
+        the options allowed, and now needs all tasks there can be.
+        """
+        shared = self._sharing.planned(self._clock.monotonic())
+        return 0 if is_behind or self._options.says_tasks else shared
 
     def _ends(
         self, start: Positions, starts: Offsets, now: ClusterState
@@ -156,7 +171,7 @@ class StreamTracker:
         }
 
     def plan(self, start: Positions, end: Positions) -> list[OffsetRange]:
-        """Return the ranges of a micro-batch. ``shared_offsets`` says which share a task."""
+        """Return the ranges of a micro-batch, divided; ``end.shared`` says which share a task."""
         planned = self._planned
         if planned is not None and (planned.start, planned.end) == (start, end):
             starts, ends = planned.starts, end.offsets
@@ -173,10 +188,6 @@ class StreamTracker:
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records_per_partition,
         )
-
-    def shared_offsets(self) -> int:
-        """Return how many offsets share a task in the micro-batch that is planned; 0: none do."""
-        return self._sharing.planned(self._clock.monotonic())
 
     def publish(self, finished: Offsets) -> None:
         """Commit, as the stream's group if it has one, that everything below is done.

@@ -13,6 +13,7 @@ from ottla.spark.option_table import Use
 from ottla.spark.options import parse_options
 from ottla.spark.planning import tracker as tracker_module
 from ottla.spark.planning.admission import Limits
+from ottla.spark.planning.sharing import FIRST
 from ottla.spark.planning.tracker import StreamTracker
 from ottla.spark.positions import Positions
 from tests.unit.spark.planning.fake_cluster import (
@@ -64,7 +65,7 @@ def test_a_micro_batch_goes_to_the_ends_and_the_next_one_from_there():
     ]
     cluster.logs[P1] = (0, 9, 0)
     start, end = end, tracker.latest(end)
-    assert end == at(10, 9)
+    assert end == at(10, 9, shared=FIRST)
     assert tracker.plan(start, end) == [OffsetRange("t", 1, 7, 9, ID)]
 
 
@@ -99,7 +100,7 @@ def test_a_micro_batch_never_ends_before_it_begins(limits):
     assert end == at(8, 12)
     assert tracker.plan(start, end) == [OffsetRange("t", 1, 10, 12, ID)]
     cluster.open_from = {}
-    assert tracker.latest(end) == at(10, 12)
+    assert tracker.latest(end).offsets == at(10, 12).offsets
 
 
 def test_a_stream_that_starts_within_an_open_transaction_gives_nothing_before_its_start():
@@ -114,7 +115,7 @@ def test_a_stream_that_starts_within_an_open_transaction_gives_nothing_before_it
 def test_limits_share_the_backlog():
     tracker = make(FakeCluster(t=[(0, 30, 0), (0, 10, 0)]))
     assert tracker.latest(at(0, 0), Limits(most=8)) == at(6, 2)
-    assert tracker.latest(at(0, 0)) == at(30, 10)
+    assert tracker.latest(at(0, 0)).offsets == at(30, 10).offsets
 
 
 def test_a_small_backlog_waits_until_it_is_time():
@@ -138,7 +139,7 @@ def test_available_now_reads_what_there_was_and_waits_for_nothing():
     cluster.logs[P0] = (0, 99, 0)
     cluster.logs[P1] = (0, 5, 0)
     assert tracker.latest(at(0), Limits(most=6)) == at(6)
-    assert tracker.latest(at(6), Limits(most=6, least=50)) == at(10)
+    assert tracker.latest(at(6), Limits(most=6, least=50)) == at(10, shared=FIRST)
     start = at(10)
     assert tracker.latest(start) is start
 
@@ -313,10 +314,48 @@ def test_small_ranges_share_a_task_once_micro_batches_are_seen_to_be_quick():
     tracker = make(cluster, clock)
     start, shared = tracker.initial(), []
     for seconds in (0.5, 0.5, 5.0, 0.5):
-        end = tracker.latest(start)
-        tracker.plan(start, end)
-        shared.append(tracker.shared_offsets())
+        start = tracker.latest(start)
+        shared.append(start.shared)
         clock.now += seconds
         cluster.logs[P0] = (0, cluster.logs[P0][1] + 5, 0)
-        start = end
     assert shared == [0, 64, 128, 0]
+
+
+@pytest.mark.parametrize("option", ["minPartitions", "minRecordsPerPartition"])
+def test_ranges_share_no_task_by_themselves_where_the_options_say_which_do(option):
+    cluster, clock = FakeCluster(t=[(0, 10, 0), (0, 7, 0)]), Clock()
+    tracker = make(cluster, clock, **{option: "2"})
+    start = tracker.initial()
+    for _ in range(5):
+        start = tracker.latest(start)
+        clock.now += 0.1
+        cluster.logs[P0] = (0, cluster.logs[P0][1] + 5, 0)
+    assert start.shared == 0
+
+
+def test_what_a_bounded_micro_batch_leaves_behind_is_caught_up_with_by_all_tasks():
+    """Else it never is: ranges that the option keeps small would share a task for ever."""
+    cluster, clock = FakeCluster(t=[(0, 50, 0), (0, 50, 0)]), Clock()
+    tracker = make(cluster, clock)
+    start, shared = tracker.initial(), []
+    for _ in range(6):
+        start = tracker.latest(start, Limits(most=20))
+        shared.append(start.shared)
+        clock.now += 1.5
+        if start.offsets[P0] == 50:
+            break
+    assert shared == [0, 0, 0, 0, 512]
+
+
+def test_a_micro_batch_that_is_repeated_is_divided_as_it_was():
+    """A query that looks at its tasks (``monotonically_increasing_id``) gives the same rows."""
+    cluster, clock = FakeCluster(t=[(0, 10, 0), (0, 7, 0)]), Clock()
+    tracker = make(cluster, clock)
+    start = tracker.latest(tracker.initial())
+    clock.now += 0.1
+    cluster.logs[P0] = (0, 15, 0)
+    end = through_json(tracker.latest(start))
+    assert end.shared == FIRST
+    killed = make(cluster)
+    assert killed.plan(start, end) == tracker.plan(start, end)
+    assert killed.latest(end) == end
