@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from ottla.env.faulty_disk import DiskCall, FaultyDisk
+from ottla.env.faulty_disk import DiskCall, DiskKilled, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
@@ -266,6 +266,55 @@ def test_a_damaged_index_is_made_anew_although_there_is_a_snapshot(
     log = open_partition(disk, directory, clean=True)
     assert aborted_in(log) == HISTORY
     assert open_in(log) == {2: 7}
+
+
+def test_a_damaged_index_costs_no_producer_whose_records_are_deleted(place, open_partition, write):
+    disk, directory = place
+    log = open_partition(*place)
+    write(log, 5, transactional=False)
+    log.roll()
+    for producer_id in (1, 2):
+        write(log, producer_id)
+        abort(log, producer_id)
+    log.close()
+    for name in disk.list_directory(log.directory):
+        if name.startswith(f"{0:020d}."):
+            disk.remove(f"{log.directory}/{name}")
+    path = f"{log.directory}/{1:020d}.{INDEX}"
+    disk.open(path).truncate(34)
+    log = open_partition(disk, directory, clean=True, start=1)
+    assert aborted_in(log) == [(1, 1, 2, 3), (2, 3, 4, 5)]
+    assert log.producers.states.get(5).batches[-1].last_sequence == 0
+
+
+@pytest.mark.parametrize("is_power_cut", [False, True])
+def test_a_kill_while_indexes_are_made_anew_shows_nobody_what_was_aborted(
+    open_partition, write, is_power_cut
+):
+    was_killed = False
+    for nth in range(1, 80):
+        inner = MemoryDisk(durability=True)
+        inner.make_directory("/data")
+        inner.sync_directory("/")
+        log = open_partition(inner, "/data")
+        history(log, write)
+        log.close()
+        file = inner.open(f"{log.directory}/{0:020d}.{INDEX}")
+        file.write_at(0, bytes(34))
+        file.sync()
+        disk = FaultyDisk(inner)
+        disk.kill_at(nth)
+        try:
+            open_partition(disk, "/data", clean=True)
+        except DiskKilled:
+            was_killed = True
+        else:
+            break
+        survivor = inner.crash(SeededRng(nth)) if is_power_cut else inner
+        found = open_partition(survivor, "/data", recovery_point=8)
+        assert aborted_in(found) == HISTORY, nth
+        assert open_in(found) == {2: 7}
+    assert was_killed
 
 
 @pytest.mark.parametrize("seed", range(12))

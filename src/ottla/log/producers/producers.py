@@ -10,14 +10,21 @@ log.directories.recovery. Source: Kafka's LogLoader and ``UnifiedLog.rebuildProd
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ottla.env.clock import Clock
 from ottla.env.disk import Buffer, Disk
 from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import INT64_MAX
 from ottla.log.append import AnalysedBatch
-from ottla.log.files.layout import TRANSACTION_INDEX_SUFFIX, parse_segment_file, segment_file
+from ottla.log.files.layout import (
+    TEMPORARY_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    parse_segment_file,
+    segment_file,
+)
 from ottla.log.producers.snapshot import ProducerSnapshots
 from ottla.log.producers.states import BatchMetadata, ProducerStates
 from ottla.log.segment.bulk_walk import headers_at, producer_positions
@@ -25,6 +32,7 @@ from ottla.log.segment.scan import Batch
 from ottla.log.segment.segment import Segment
 from ottla.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.log.segment.transaction_proof import is_confirmed, read_marker
+from ottla.log.segment.transaction_sum import sum_path
 from ottla.records.batch import BatchHeader, read_header
 
 PRODUCERS_PER_ROLL_MAX = 2_000
@@ -185,9 +193,9 @@ class Producers:
         newest = self.snapshots.load_newest(now_ms)
         if newest is not None and any(_misses(segment, newest[0]) for segment in damaged):
             # Entries are gone that only a replay of everything finds again.
-            newest = None
-            for segment in segments:
-                segment.remove_transaction_index()
+            expiration_ms = self.states.expiration_ms
+            _make_indexes(self._disk, segments, newest[0], expiration_ms, now_ms)
+            self._disk.sync_directory(self._directory)
         elif damaged:
             for segment in damaged:
                 assert segment.transaction_index is not None
@@ -204,7 +212,7 @@ class Producers:
                 index.keep_below(offset)
             if offset < log_end_offset:
                 seen = walked.get(segment.base_offset) if walked else None
-                _replay(segment, offset, seen, states, now_ms)
+                _replay(segment, offset, seen, states, now_ms, partial(_enter, segment))
             if segment.transaction_index is not None:
                 # The next snapshot spares later starts this replay.
                 segment.transaction_index.sync()
@@ -281,14 +289,50 @@ def _vouch(segments: Sequence[Segment]) -> None:
             segment.transaction_index.sync()
 
 
-def _replay(
+def _make_indexes(
+    disk: Disk, segments: Sequence[Segment], end_offset: int, expiration_ms: int, now_ms: int
+) -> None:
+    """Make the transaction indexes anew, of the markers below ``end_offset``: a snapshot's.
+
+    What else the batches say is let go of: the snapshot says more, for it outlives batches that
+    retention and compaction have taken. A kill in between leaves a damaged index to the next start,
+    never none: nothing would tell that there should be one. Raises OSError.
+    """
+    states = ProducerStates(expiration_ms)
+    for segment in segments:
+        aborted: list[AbortedTransaction] = []
+        if segment.base_offset < end_offset:
+            base_offset = segment.base_offset
+            _replay(segment, base_offset, None, states, now_ms, aborted.append, end_offset)
+        if not aborted:
+            segment.remove_transaction_index()
+            continue
+        path = segment.path_of(TRANSACTION_INDEX_SUFFIX)
+        segment.transaction_index = index = TransactionIndex(disk, path + TEMPORARY_SUFFIX)
+        for entry in aborted:
+            index.append(entry)
+        index.sync()
+        # The index first: with the checksum of the former one it counts as damaged.
+        disk.rename(index.path, path)
+        disk.rename(sum_path(index.path), sum_path(path))
+        index.path = path
+
+
+def _enter(segment: Segment, aborted: AbortedTransaction) -> None:
+    index = segment.transaction_index or segment.begin_transaction_index()
+    index.append(aborted)
+
+
+def _replay(  # noqa: PLR0917 - what is known of one segment
     segment: Segment,
     from_offset: int,
     walked: WalkedProducers | None,
     states: ProducerStates,
     now_ms: int,
+    note_aborted: Callable[[AbortedTransaction], None],
+    end_offset: int = INT64_MAX,
 ) -> None:
-    """Note the producers' batches of ``segment`` at or above ``from_offset``.
+    """Note the producers' batches of ``segment`` in ``[from_offset, end_offset)``.
 
     Reads headers only. What is unreadable below the recovery point is found by whoever reads it;
     until then the rest is served, and so is what the other segments say of producers.
@@ -307,6 +351,8 @@ def _replay(
     for header, position in zip(headers_at(file, positions), positions, strict=False):
         if header.base_offset < from_offset:
             continue
+        if header.base_offset >= end_offset:
+            break
         offset, timestamp = header.last_offset, header.max_timestamp
         if not header.is_control:
             states.update(header, offset, timestamp, now_ms)
@@ -314,8 +360,7 @@ def _replay(
         data = file.read_at(position, header.size_bytes)
         aborted = _note_marker(states, header, data, offset, timestamp, now_ms)
         if aborted is not None:
-            index = segment.transaction_index or segment.begin_transaction_index()
-            index.append(aborted)
+            note_aborted(aborted)
 
 
 def _misses(segment: Segment, offset: int) -> bool:
