@@ -99,6 +99,9 @@ class FakeConnection:
         request = self.due.pop(0)
         if self.cluster.failures:
             raise self.cluster.failures.pop(0)
+        throttled = self.cluster.throttled.get(self.leader)
+        if throttled:  # as Kafka answers then: of nothing that was asked for
+            return FetchResponse(throttle_time_ms=throttled.pop(0), responses=[])
         return FetchResponse(
             responses=[
                 FetchableTopicResponse(
@@ -142,6 +145,8 @@ class FakeCluster(BlockingClient):
         self.asked, self.sizes, self.failures = [], [], []
         self.topic_id = bytes(15) + b"\1"
         self.opened = {}
+        self.throttled = {}
+        """By leader, the milliseconds that its next answers say instead of giving records."""
         self.answers_lost = []
         """What happens to the next requests for Metadata."""
 

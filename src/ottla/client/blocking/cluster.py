@@ -223,6 +223,8 @@ class BlockingClient:
                     highest=fetch_version_limit(self.view, asked),
                 )
                 fetched.update(read_fetch(self.view, answer))
+            for each in offsets.keys() - fetched.keys():  # KIP-219: the answer has nothing then
+                raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, str(each))
             for each, partition in fetched.items():
                 if partition.error.retriable:
                     raise KafkaError(partition.error, str(each))

@@ -32,6 +32,11 @@ VIEW_SECONDS_MAX = 30.0
 """How old the client's view may be when reading begins: a topic of 2,000 partitions is described in
 20 ms of the broker's time, and each of its 2,000 tasks asked for that."""
 
+THROTTLED_SECONDS_MAX = 600.0
+"""So long without anything but word that a quota is used up, and the caller is told."""
+THROTTLE_SECONDS_MAX = 60.0
+"""The longest pause that a broker may ask for at once."""
+
 
 class Fetched(NamedTuple):
     """What one partition gave for the request at ``offset``: records, or an error.
@@ -86,6 +91,8 @@ class RangeFetcher:
         """Bytes per offset of the last answer, to ask for no more than a range still holds."""
         self._in_flight: dict[int, dict[TopicPartition, int]] = {}
         """By leader, the partitions and offsets that it was asked for."""
+        self._throttled_since: float | None = None
+        """Use: when a quota was used up, by the monotonic clock; None: something came since."""
 
     def __enter__(self) -> Self:
         return self
@@ -169,9 +176,11 @@ class RangeFetcher:
             self._ask(leader, partitions)
         while self._in_flight:
             leader = self._next_leader()
+            asked = self._in_flight[leader]
             fetched = self._receive(leader)
             # Later partitions were asked for first last time, and have had their share.
-            left = [each.partition for each in fetched if each.partition in self._positions]
+            told = [each.partition for each in fetched] or asked
+            left = [each for each in told if each in self._positions]
             self._ask(leader, left[1:] + left[:1])
             is_idle = all(
                 not each.answer.error and not len(each.answer.records) for each in fetched
@@ -236,6 +245,10 @@ class RangeFetcher:
         asked = self._in_flight.pop(leader)
         assert isinstance(answer, FetchResponse), "nothing else was asked of this connection"
         answers = read_fetch(self._client.view, answer)
+        if not answers and answer.throttle_time_ms > 0:
+            self._wait_for_quota(asked, answer.throttle_time_ms / 1000)
+            return []
+        self._throttled_since = None
         if answers.keys() != asked.keys():
             why = f"asked for {', '.join(map(str, asked))}, told of {', '.join(map(str, answers))}"
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
@@ -251,6 +264,23 @@ class RangeFetcher:
                 self._advance(partition, offset, fetched.records)
             found.append(Fetched(partition, offset, fetched))
         return found
+
+    def _wait_for_quota(self, asked: Mapping[TopicPartition, int], seconds: float) -> None:
+        """Take note of an answer that has nothing since a quota is used up (KIP-219).
+
+        The broker reads nothing more on the connection for so long. Waits where no other leader's
+        answer is due. Raises KafkaError after a long time of nothing else.
+        """
+        clock = self._client.clock
+        now = clock.monotonic()
+        if self._throttled_since is None:
+            self._throttled_since = now
+        if now - self._throttled_since > THROTTLED_SECONDS_MAX:
+            why = f"{', '.join(map(str, asked))}: nothing came for {THROTTLED_SECONDS_MAX:g} s"
+            quotas = "consumer_byte_rate or request_percentage"
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{why}: a quota ({quotas})")
+        if not self._in_flight:
+            clock.sleep(min(seconds, THROTTLE_SECONDS_MAX))
 
     def _advance(self, partition: TopicPartition, offset: int, records: memoryview) -> None:
         position = next_offset(records, offset)

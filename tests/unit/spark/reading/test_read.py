@@ -301,6 +301,39 @@ def test_an_open_transaction_is_no_loss(batch, cluster, monkeypatch):
         read(client, 0, 9, fail_on_data_loss=False)
 
 
+def test_a_quota_that_is_used_up_is_waited_for(batch, cluster):
+    """Kafka's answer has no partition at all then, which ended the task at once."""
+    client = cluster(b"".join(batch(n, [b"x" * (5 << 20)]) for n in range(3)))
+    client.throttled = {1: [11_000, 40_000, 9_000]}
+    assert offsets(read(client, 0, 3, limits=SMALL)) == [0, 1, 2]
+    assert client.clock.now == 60.0
+
+
+def test_one_leaders_quota_does_not_hold_up_what_another_gives(batch, cluster, log):
+    logs = {TopicPartition("t", n): log(batch(0, [b"a"]) + batch(1, [b"b"]), n) for n in range(2)}
+    client = cluster(logs)
+    client.throttled = {0: [5_000] * 3}
+    wanted = [OffsetRange("t", n, 0, 2) for n in range(2)]
+    rows = list(fetch_ranges(client, wanted, columns=("partition", "offset"), limits=SMALL))
+    found = sorted(tuple(row.values()) for each in rows for row in each.to_pylist())
+    assert found == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_a_quota_that_never_lets_anything_through_is_an_error_and_no_loss(batch, cluster):
+    client = cluster(batch(0, [b"a"] * 9))
+    client.throttled = {1: [30_000] * 10_000}
+    with pytest.raises(KafkaError, match=r"THROTTLING_QUOTA_EXCEEDED.*t-1: .*consumer_byte_rate"):
+        read(client, 0, 9, fail_on_data_loss=False)
+    assert 600 < client.clock.now < 700
+
+
+def test_an_answer_without_what_was_asked_for_is_told(batch, cluster):
+    client = cluster(batch(0, [b"a"] * 9))
+    client.throttled = {1: [0]}
+    with pytest.raises(KafkaError, match="asked for t-1, told of"):
+        read(client, 0, 9)
+
+
 def test_an_error_that_nothing_confirms_is_asked_again_for_a_while(batch, cluster):
     """It was a loop without pause or end."""
     client = cluster(batch(0, [b"a"] * 9))
