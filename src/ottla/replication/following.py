@@ -10,8 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from ottla.errors import CorruptFile, ErrorCode, KafkaError
 from ottla.ids import LeaderEpoch, NodeId
 from ottla.log.contents.leader_epochs import EpochEnd
+from ottla.log.log import Log
 from ottla.log.replicated import append_replicated, check_replicated
 from ottla.log.upkeep.front import raise_start_offset
 from ottla.metadata.values import NO_LEADER
@@ -129,7 +131,7 @@ class Following:
         partition, log = self.partition, self.partition.log
         own_end = log.end_offset_for_epoch(diverging.epoch)
         offset = truncation_offset(diverging, own_end, log.log_end_offset)
-        if offset < log.log_start_offset:
+        if _left_below(log, offset) < log.log_start_offset:
             # An unclean election: what all had was deleted here, or never was.
             logger.warning(
                 "%s: the leader's log is another one from %d on, and this one starts at %d: "
@@ -140,7 +142,14 @@ class Following:
             )
             self._make_anew(partition)
             return
-        await self._cutting.truncate(partition, offset, is_due=is_due)
+
+        start_offset = log.log_start_offset
+
+        def is_still_due() -> bool:
+            """Tell whether it is, and retention has not let the log start later meanwhile."""
+            return is_due() and partition.log.log_start_offset == start_offset
+
+        await self._cutting.truncate(partition, offset, is_due=is_still_due)
 
     def _follow(self, fetched: Fetched) -> None:
         partition, log = self.partition, self.partition.log
@@ -151,3 +160,20 @@ class Following:
         )
         if fetched.log_start_offset <= partition.high_watermark:
             raise_start_offset(log, fetched.log_start_offset)
+
+
+def _left_below(log: Log, offset: int) -> int:
+    """Return where the log would end if it were cut at ``offset``. Raises KafkaError.
+
+    A batch that spans it goes as a whole: it may hold the log start offset. Looked up where that
+    may be only, for it may read the disk.
+    """
+    if offset < log.log_start_offset or (
+        log.segments.holding(offset).base_offset >= log.log_start_offset
+    ):
+        return offset
+    try:
+        return log.segments.truncation_point(offset)
+    except (OSError, CorruptFile) as error:
+        why = f"{log.topic_partition}: {error}"
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error

@@ -9,6 +9,7 @@ from ottla.env.faulty_disk import FaultyDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId
+from ottla.log.contents.leader_epochs import EpochEnd
 from ottla.log.directories.cutting import LogCuts
 from ottla.log.upkeep.front import drop_segments_below, raise_start_offset
 from ottla.pending import Pending, pending_of
@@ -199,6 +200,61 @@ async def test_one_catches_up_with_a_leader_whose_log_starts_amid_a_batch(
     assert pair.following.partition().high_watermark == 120
     assert stored(log)[-400:] == stored(copy)[-400:]
     assert copy.segments.base_offset <= 90
+
+
+async def amid_the_batch_of_its_start(pair, words):
+    """Let the follower start at 10, within its batch of 9 to 12, and be told to end at 11."""
+    for at in range(12):
+        pair.leading.append((0, words.batch(*[b"%d" % at * 20] * 3)))
+    pair.leading.executor.run_all()
+    await pair.catch_up()
+    raise_start_offset(pair.following.partition().log, 10)
+    asked = pair.follower.next_request()
+    return asked, pair.answer(asked)._replace(diverging=EpochEnd(1, 11))
+
+
+async def test_one_that_is_cut_amid_the_batch_of_its_start_is_made_anew(pair, make_node, words):
+    """Once it ended at 9, with 10 as the start in the checkpoint: a crash made it corrupt."""
+    asked, answer = await amid_the_batch_of_its_start(pair, words)
+    node = pair.following
+    job = node.log_manager.checkpoint_job()
+    job.run()
+    node.log_manager.checkpointed(job)
+    await pair.take(asked, answer)
+    node.executor.run_all()
+    crashed = FaultyDisk(node.disk.inner.crash(SeededRng(1)))
+    again = make_node(disk=crashed, partitions=1, **CONFIG).partition()
+    assert again.log.is_in_service
+    assert pair.is_made_anew()
+    pair.follow()
+    await pair.catch_up()
+    assert stored(node.partition().log) == stored(pair.leading.partition().log)
+
+
+async def test_one_that_retention_lets_start_later_while_a_cut_waits_goes_on(pair, words):
+    """Once it was out of service until the node's next start."""
+    fill(pair.leading, words, 20)
+    await pair.catch_up()
+    node = pair.following
+    asked = pair.follower.next_request()
+    answer = pair.answer(asked)._replace(diverging=EpochEnd(1, 11))
+    node.partition().log.is_swapping = True
+    taking = pending_of(pair.follower.take(asked, answer))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not taking.is_done
+    raise_start_offset(node.partition().log, 12)
+    node.partition().log.is_swapping = False
+    for _ in range(50):
+        await asyncio.sleep(0)
+        node.clock.advance(0.05)
+        node.executor.run_next()
+    assert taking.is_done
+    assert taking.error is None
+    assert node.partition().log.log_end_offset == 20
+    asked = pair.follower.next_request()
+    await pair.take(asked, pair.answer(asked)._replace(diverging=EpochEnd(1, 11)))
+    assert pair.is_made_anew()
 
 
 @pytest.mark.parametrize("count", [5, 45])
