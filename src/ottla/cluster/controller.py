@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ottla.cluster.census import TopicCensus
 from ottla.cluster.claims import Claims
-from ottla.cluster.deleted_topics import clear_mark
+from ottla.cluster.deleted_topics import add_to_mark, clear_mark
 from ottla.cluster.in_time import Patience, each_in_time
 from ottla.cluster.placement import Assignment
 from ottla.cluster.topics import (
@@ -120,8 +120,8 @@ class Controller:
         """Build it; ``internal_topics``: how to create these when a client asks for them."""
         self._hosted = hosted
         self._node_id = hosted.node_id
-        self._deleting: set[TopicId] = set()
-        """Use: deletions that a client of this node waits for, which end by themselves."""
+        self._deleting: dict[TopicId, TopicImage] = {}
+        """Use: topics that a client of this node has deleted, as they were at last."""
         self._store = store
         self._keys = keys
         self._follower = follower
@@ -374,14 +374,14 @@ class Controller:
             raise KafkaError(gone)
         take(len(asked.partitions))
         for _ in range(ATTEMPTS_MAX):
-            self._deleting.add(asked.topic_id)
+            self._deleting[asked.topic_id] = asked
             try:
                 async with self._claims.name(asked.name):
                     topic = await self._mark_deleted(asked)
             except GuardFailed:
                 continue  # It got more partitions in between, or was deleted.
             finally:
-                self._deleting.discard(asked.topic_id)
+                self._deleting.pop(asked.topic_id, None)
             if topic is None:
                 raise KafkaError(gone)
             await outcome_of(self._hosted.done(topic.name))
@@ -404,7 +404,7 @@ class Controller:
         topic = self._image.topic_by_id(asked.topic_id)
         if topic is None:
             return None
-        nodes = sorted({node for state in topic.partitions for node in state.may_have_it})
+        nodes = sorted(_nodes_of(topic))
         await self._commit(
             [Guard(key, mod_rev=entry.mod_rev)],
             [
@@ -414,6 +414,10 @@ class Controller:
                 Delete(self._keys.config(ConfigType.TOPIC, topic.name)),
             ],
         )
+        last = self._deleting.get(topic.topic_id, topic)
+        if added := _nodes_of(last).difference(nodes):  # By a reassignment just before.
+            with _store_answers():
+                await add_to_mark(self._store, self._keys, last, added)
         return topic
 
     async def _forget(self, topic: TopicImage) -> None:
@@ -438,8 +442,9 @@ class Controller:
         """Take this node from the marks of topics that another node was asked to delete."""
         del image
         for topic in delta.topics_deleted:
-            is_here = any(self._node_id in state.may_have_it for state in topic.partitions)
-            if is_here and topic.topic_id not in self._deleting:
+            if topic.topic_id in self._deleting:
+                self._deleting[topic.topic_id] = topic
+            elif self._node_id in _nodes_of(topic):
                 begin_task(
                     self._carry_out_deletion(topic), name="delete a topic", ended=_deletion_ended
                 )
@@ -470,6 +475,10 @@ def _store_answers() -> Iterator[None]:
     except (Unavailable, Ambiguous) as error:
         why = f"the metadata store does not answer for sure: {error}"
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from error
+
+
+def _nodes_of(topic: TopicImage) -> set[NodeId]:
+    return {node for state in topic.partitions for node in state.may_have_it}
 
 
 def _deletion_ended(task: asyncio.Task[None]) -> None:

@@ -5,11 +5,14 @@ any more. Before that the topic's partitions go from the store: the node that wa
 the topic removes them, but it may have ended before. Used by the controller, and at a start.
 """
 
+from collections.abc import Collection
+
 from ottla.ids import NodeId, TopicId
+from ottla.metadata.image import TopicImage
 from ottla.metadata.keys import Keys
 from ottla.metadata.mirror import update
 from ottla.metadata.store import Delete, MetadataStore, in_commits
-from ottla.metadata.values import without_node
+from ottla.metadata.values import encode_deleted, with_nodes, without_node
 
 
 async def clear_mark(store: MetadataStore, keys: Keys, topic_id: TopicId, node: NodeId) -> int:
@@ -27,6 +30,17 @@ async def clear_mark(store: MetadataStore, keys: Keys, topic_id: TopicId, node: 
 
     entry = await update(store, key, changed)
     return 0 if entry is None else entry.mod_rev
+
+
+async def add_to_mark(
+    store: MetadataStore, keys: Keys, topic: TopicImage, nodes: Collection[NodeId]
+) -> None:
+    """Name further nodes in a mark, which is made anew if it has gone. Raises as ``clear_mark``."""
+
+    def changed(value: bytes | None) -> bytes:
+        return encode_deleted(topic.name, nodes) if value is None else with_nodes(value, nodes)
+
+    await update(store, keys.deleted_topic(topic.topic_id), changed)
 
 
 async def _forget_partitions(store: MetadataStore, keys: Keys, topic_id: TopicId) -> None:

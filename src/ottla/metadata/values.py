@@ -151,6 +151,12 @@ def encode_deleted(name: str, nodes: Iterable[NodeId]) -> bytes:
     return _encode({"name": name, "nodes": list(nodes)})
 
 
+def with_nodes(data: bytes, nodes: Iterable[NodeId]) -> bytes:
+    """Return the value of ``delete/<topic id>`` when ``nodes`` may have directories of it, too."""
+    fields = _Fields(data)
+    return encode_deleted(fields.text("name"), sorted({*fields.nodes_or_none("nodes"), *nodes}))
+
+
 def without_node(data: bytes, node: NodeId) -> bytes | None:
     """Return the value of ``delete/<topic id>`` when ``node`` has no directory of it any more.
 

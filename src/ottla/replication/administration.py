@@ -2,9 +2,10 @@
 
 Any node serves these requests: each is a compare-and-set of the partition's key, of which the
 leader and all others hear by the image. What the next state is, ``elections`` says; here a request
-is checked, and refused as a live Kafka 4.3 does. A change is guarded by the key, and by the
-registration, or absence, of the leader it names: so a write never hides from the controller that a
-leader's process is newer than its grant. Knows no wire. Source: KIP-455, KIP-460, KIP-860.
+is checked, and refused as a live Kafka 4.3 does. A change is guarded by the key, by the topic's, so
+that whoever deletes it knows who may have got a directory, and by the registration, or absence, of
+the leader it names: so a write never hides from the controller that a leader's process is newer
+than its grant. Knows no wire. Source: KIP-455, KIP-460, KIP-860.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ from ottla.replication.elections import (
 from ottla.replication.judged import commit_of, leaders_registration
 
 AT_ONCE = 40
-"""Partitions in one commit: each has a guard, and so may its leader; etcd takes 128 guards."""
+"""Partitions in one commit: each has a guard, and so may its topic and its leader; that is as many
+as a commit takes."""
 ATTEMPTS_MAX = 20
 AGAIN_SECONDS = 0.05
 """After a guard that failed: this node's image is behind."""
@@ -75,7 +77,7 @@ class _Task(NamedTuple):
 class _Change(NamedTuple):
     key: Guard
     nodes: tuple[Guard, ...]
-    """The leader's registration, or that it has none."""
+    """The topic, and the leader's registration, or that it has none."""
     state: PartitionState
 
 
@@ -248,11 +250,12 @@ class ReplicaAdministration:
         topic_id = self._known(where)
         key = self._keys.partition(topic_id, where.partition)
         entry = self._follower.mirror.get(key)
+        topic = self._follower.mirror.get(self._keys.topic(where.topic))
         try:
             state = None if entry is None else decode_partition(entry.value)
         except UnreadableValue:
             state = None
-        if entry is None or state is None:
+        if entry is None or topic is None or state is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         after = task.plan(state)
         if after is state:
@@ -261,7 +264,10 @@ class ReplicaAdministration:
         is_led_on = after.leader_epoch == state.leader_epoch and len(state.replicas) > 1
         if is_led_on and leader is not None and leader.epoch > entry.mod_rev:
             after = grant_anew(after)  # The controller would not see any more that it has to.
-        nodes = leaders_registration(self._keys, after, None if leader is None else leader.epoch)
+        nodes = (
+            Guard(topic.key, create_rev=topic.create_rev),
+            *leaders_registration(self._keys, after, None if leader is None else leader.epoch),
+        )
         return _Change(Guard(key, mod_rev=entry.mod_rev), nodes, after)
 
     def _known(self, where: TopicPartition) -> TopicId:

@@ -313,6 +313,23 @@ async def test_a_node_that_was_away_when_its_replica_left_is_in_the_mark(start, 
     assert without_node(mark.value, NodeId(3)) is None, "node 1 has deleted its own"
 
 
+async def test_a_node_that_gets_a_replica_just_before_a_deletion_is_in_the_mark(start, following):
+    """Else the topic is back if that node ends before it has removed its directory."""
+    controller = start()
+    (made,) = await done(controller.create_topics([NewTopic("t", 1)]))
+    key = following.keys.partition(made.topic_id, 0)
+    state = following.image.topic("t").partitions[0]._replace(replicas=(NodeId(1), NodeId(3)))
+
+    async def reassign(commit):
+        await commit([], [Put(key, encode_partition(state))])
+
+    following.store.before = reassign
+    await done(controller.delete_topics([("t", NULL_TOPIC_ID)]))
+    mark = await following.store.get(following.keys.deleted_topic(made.topic_id))
+    assert mark is not None
+    assert without_node(mark.value, NodeId(3)) is None, "node 1 has deleted its own"
+
+
 async def test_of_two_requests_to_delete_a_topic_one_is_told_that_it_is_gone(controller, following):
     await done(controller.create_topics([NewTopic("t")]))
     key = following.keys.topic("t")

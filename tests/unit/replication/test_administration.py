@@ -7,7 +7,7 @@ import pytest
 from ottla.cluster.in_time import Patience
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicPartition
-from ottla.metadata.store import Put
+from ottla.metadata.store import Delete, Put
 from ottla.metadata.values import NO_LEADER, KnownBrokerValue, encode_known_broker
 from ottla.replication.administration import (
     AT_ONCE,
@@ -188,3 +188,18 @@ async def test_what_is_not_done_in_time_is_refused(world):
     assert isinstance(error, KafkaError)
     assert error.code is ErrorCode.REQUEST_TIMED_OUT
     assert await world.state() == state()
+
+
+async def test_no_node_gets_a_replica_of_a_topic_that_was_just_deleted(world, monkeypatch):
+    """The deletion's mark does not name it: its directory would be taken for another cluster's."""
+    await world.begin(state((A, B), isr=(A, B)))
+    commit = world.store.commit
+
+    async def after_the_deletion(guards, ops):
+        monkeypatch.undo()
+        await commit([], [Delete(world.keys.topic("t"))])
+        return await commit(guards, ops)
+
+    monkeypatch.setattr(world.store, "commit", after_the_deletion)
+    assert await reassign(world, (0, [A, C])) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert (await world.state()).replicas == (A, B)
