@@ -16,6 +16,7 @@ from ottla.metadata.store import (
     OPS_MAX,
     Ambiguous,
     Delete,
+    GuardFailed,
     MetadataStore,
     Op,
     Put,
@@ -111,12 +112,28 @@ class Acls:
             some = acls[begin : begin + len(ops)]
             begin += len(ops)
             try:
-                revision = await self._store.commit([], ops)
-                await self._follower.reached(revision)
+                await self._committed(ops)
             except (Unavailable, Ambiguous) as error:
                 for acl in some:
                     outcomes[acl] = _unsure(error)
             await asyncio.sleep(0)
+
+    async def _committed(self, ops: Sequence[Op]) -> None:
+        """Commit, and wait until this node has it.
+
+        What goes is guarded: a removal without an answer, carried out late, would take an ACL along
+        that was made anew.
+        """
+        mirror = self._follower.mirror
+        while True:
+            guards = [mirror.guard(op.key) for op in ops if isinstance(op, Delete)]
+            try:
+                revision = await self._store.commit(guards, ops)
+            except GuardFailed:
+                await self._follower.catch_up()
+                continue
+            await self._follower.reached(revision)
+            return
 
 
 def _unsure(error: Exception) -> KafkaError:

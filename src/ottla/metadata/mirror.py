@@ -12,6 +12,7 @@ from types import MappingProxyType
 from ottla.env.clock import Clock
 from ottla.env.tasks import begin_task
 from ottla.metadata.store import (
+    ABSENT,
     Change,
     ChangeSet,
     Compacted,
@@ -68,6 +69,11 @@ class Mirror:
     def get(self, key: str) -> Entry | None:
         """Return the entry of ``key`` in the view, or None."""
         return self._entries.get(key)
+
+    def guard(self, key: str) -> Guard:
+        """Return the condition that ``key`` is as the view has it, or absent as there."""
+        entry = self._entries.get(key)
+        return Guard(key, mod_rev=ABSENT if entry is None else entry.mod_rev)
 
     async def reached(self, revision: int) -> None:
         """Wait until the view has reached ``revision`` and ``on_change_set`` has been called.
