@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ottla.spark.values.value_options import ValueOptions
 
 LOG = logging.getLogger("ottla.spark")
-IDLE_SECONDS_MAX = 30.0
-"""So long without a whole batch, and the range cannot be had."""
 IDLE_PAUSE_SECONDS = 0.1
 """Between two answers without records, where the broker is told not to wait for them."""
 _GONE = frozenset(
@@ -110,11 +108,15 @@ def fetch_ranges(
 
 
 class _Idle:
-    """Since when nothing has come of each partition."""
+    """Since when nothing has come of each partition.
+
+    As long as a task outlasts trouble, since it may be that: a leader that has just begun gives
+    nothing that a silent follower has not, for ``replica.lag.time.max.ms`` (30 s by default).
+    """
 
     def __init__(self, client: BlockingClient) -> None:
         self._clock = client.clock
-        self._seconds_max = min(IDLE_SECONDS_MAX, client.settings.retry_timeout_ms / 1000)
+        self._seconds_max = client.settings.retry_timeout_ms / 1000
         self._since: dict[TopicPartition, float] = {}
         self._answered = float("-inf")
 
