@@ -91,6 +91,8 @@ class _Entry(NamedTuple):
     """None: nothing follows in memory."""
     done: Done
     refuse: Refuse
+    is_bounded: bool = True
+    """Whether ``max.message.bytes`` holds for it."""
 
 
 class ShardAppends:
@@ -132,12 +134,13 @@ class ShardAppends:
         replayed: bool = True,
         apply: Apply | None = None,
         producer: ProducerIdAndEpoch | None = None,
+        is_bounded: bool = True,
     ) -> None:
         """Append records; see ``Shard.append``."""
         if apply is None and replayed:
             producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
             apply = partial(self._replay, records, producer_id)
-        entry = _Entry(records, apply, done, refuse)
+        entry = _Entry(records, apply, done, refuse, is_bounded)
         if producer is None and self._under_way and self._gather(entry):
             return
         if self._gathered:
@@ -224,7 +227,8 @@ class ShardAppends:
         else:
             records = [record for entry in entries for record in entry.records]
         try:
-            analysis = self._batch(records, producer)
+            is_bounded = all(entry.is_bounded for entry in entries)
+            analysis = self._batch(records, producer, is_bounded=is_bounded)
         except KafkaError as error:
             for entry in entries:
                 entry.refuse(error)
@@ -276,7 +280,7 @@ class ShardAppends:
             return
         offset, followed = outcome.base_offset, 0
         for entry in entries:
-            records, apply, done, refuse = entry
+            records, apply, done, refuse, _ = entry
             try:
                 if apply is not None and memory.is_served:
                     for _ in apply(offset) or ():
@@ -364,7 +368,11 @@ class ShardAppends:
     # Bytes.
 
     def _batch(
-        self, records: Sequence[KeyAndValue], producer: ProducerIdAndEpoch | None
+        self,
+        records: Sequence[KeyAndValue],
+        producer: ProducerIdAndEpoch | None,
+        *,
+        is_bounded: bool,
     ) -> Analysis:
         """Build a batch. Raises KafkaError if it is too large."""
         now_ms = self._clock.wall_ms()
@@ -382,7 +390,8 @@ class ShardAppends:
                 transactional=producer is not None,
             )
             header = read_header(batch)
-        self._check_size(len(batch))
+        if is_bounded:
+            self._check_size(len(batch))
         return built(batch, header)
 
     def check_room(self, records: int, bytes_min: int) -> None:

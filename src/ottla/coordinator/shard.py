@@ -219,6 +219,7 @@ class Shard(Generic[Machine]):
         replayed: bool = True,
         apply: Apply | None = None,
         producer: ProducerIdAndEpoch | None = None,
+        is_bounded: bool = True,
     ) -> None:
         """Append all or none; ``done`` once they are durable and replayed, else ``refuse``.
 
@@ -226,10 +227,18 @@ class Shard(Generic[Machine]):
         ``ottla.coordinator.appends``. ``replayed`` False: the state machine has the change already,
         or makes it in ``done``. ``apply``: called with the base offset, does to the state machine
         what a replay of the records would do, at once or in steps. ``producer``: whose transaction
-        the records belong to. Either callback may be called before this returns.
+        the records belong to. ``is_bounded`` False: they may be more than ``max.message.bytes``,
+        for what came before them cannot be undone without them. Either callback may be called
+        before this returns.
         """
         self._appends.append(
-            records, done, refuse, replayed=replayed, apply=apply, producer=producer
+            records,
+            done,
+            refuse,
+            replayed=replayed,
+            apply=apply,
+            producer=producer,
+            is_bounded=is_bounded,
         )
 
     def append_marker(

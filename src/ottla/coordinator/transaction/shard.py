@@ -255,7 +255,9 @@ class Transactions:
             self._put(transaction)
             self._follow(transaction)
 
-        self._append(transactional_id, record, applied, answer, tell)
+        # An end says more than its beginning did, and names all that was added.
+        is_bounded = transaction.state is TransactionState.ONGOING
+        self._append(transactional_id, record, applied, answer, tell, is_bounded=is_bounded)
 
     def _append(
         self,
@@ -264,6 +266,8 @@ class Transactions:
         applied: Callable[[], None],
         answer: Answer,
         tell: Tell,
+        *,
+        is_bounded: bool = True,
     ) -> None:
         self._pending.add(transactional_id)
 
@@ -282,7 +286,7 @@ class Transactions:
             tell(Answer(error.code))
             self._settle(transactional_id)
 
-        self._shard.append([record], done, refuse, replayed=False)
+        self._shard.append([record], done, refuse, replayed=False, is_bounded=is_bounded)
 
     def _follow(self, transaction: Transaction) -> None:
         """Begin what the new state of a transaction needs: its timeout, or its markers."""
