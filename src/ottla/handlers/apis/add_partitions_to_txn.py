@@ -12,6 +12,7 @@ from ottla.coordinator.transaction.peers import Producer
 from ottla.coordinator.transaction.version import SERVER_VERSION
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.end_txn import told
+from ottla.handlers.apis.metadata import is_internal
 from ottla.handlers.call import Call
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
@@ -84,30 +85,26 @@ class AddPartitionsToTxn:
         self, producer: Producer, topics: Topics, version: int, *, verify_only: bool
     ) -> Steps[Pending[Codes]]:
         wanted: dict[TopicPartition, None] = {}
-        unknown: set[TopicPartition] = set()
+        refused: dict[TopicPartition, ErrorCode] = {}
         for topic in topics:
+            # A client writes to these by requests of their own, and gets the code of one who may
+            # not, whether anybody is asked for permissions or not.
+            is_ours = version < MANY_SINCE and is_internal(topic.name)
             for count, index in enumerate(topic.partitions, 1):
                 where = TopicPartition(topic.name, index)
                 wanted[where] = None
-                if self._image.partition(where) is None:
-                    unknown.add(where)
+                if is_ours:
+                    refused[where] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                elif self._image.partition(where) is None:
+                    refused[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if not count % STRIDE:
                     yield None
             yield None
         codes: Pending[Codes] = Pending()
-        if unknown:
-            codes.resolve(
-                {
-                    where: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    if where in unknown
-                    else ErrorCode.OPERATION_NOT_ATTEMPTED
-                    for where in wanted
-                }
-            )
+        if refused:
+            codes.resolve(dict.fromkeys(wanted, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused)
         elif verify_only:
             codes.resolve(self._transactions.verify(producer, wanted))
-        elif not wanted:
-            codes.resolve({})
         else:
             added = self._transactions.add_partitions(
                 producer, wanted, client_version=_client_version(version)

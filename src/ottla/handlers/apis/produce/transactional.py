@@ -111,7 +111,7 @@ class TransactionalAppends:
             and where in unknown
             and is_transactional(records)  # The partition may stand there again, with less.
             and request.is_new(where)
-            and read_header(records).base_sequence
+            and read_header(records).base_sequence > 0  # Without one it is refused for that.
         ]
         meant = {where: self._replica_manager.topic_id_of(where) for where, _ in appends}
         outcomes: Pending[list[AppendOutcome]] = Pending()

@@ -1,0 +1,43 @@
+"""Transactional requests that no usual client sends.
+
+Asked of Apache Kafka 4.3.0, too (``--target kafka``).
+"""
+
+import uuid
+
+import pytest
+
+from tests.conformance.wire.transactional_client import Client
+
+
+@pytest.fixture
+def client(wire):
+    made = Client(wire)
+    assert made.init() == 0
+    return made
+
+
+@pytest.fixture
+def topic(wire):
+    name = f"odd-transactions-{uuid.uuid4().hex[:8]}"
+    wire.create_topic(name, 1)
+    return name
+
+
+def test_no_client_adds_internal_topics_to_a_transaction(client, topic):
+    # Told as to one who may not, though nobody is asked for permissions.
+    assert client.add((topic, 0), ("__transaction_state", 0), ("nope", 0)) == {
+        (topic, 0): 55,
+        ("__transaction_state", 0): 29,
+        ("nope", 0): 3,
+    }
+
+
+def test_a_transaction_begins_with_no_partition_at_all(client):
+    assert client.add() == {}
+    assert client.describe() == ("Ongoing", 0, set())
+    assert client.end(version=4) == 0
+
+
+def test_a_batch_without_a_sequence_is_refused_for_that(client, topic):
+    assert client.produce(topic, -1) == 87
