@@ -4,13 +4,15 @@ import asyncio
 
 import pytest
 
+from ottla.env.faulty_disk import FaultyDisk
+from ottla.env.rng import SeededRng
 from ottla.ids import NodeId
 from ottla.log.directories.copies import LogCopies
 from ottla.log.directories.cutting import LogCuts
 from ottla.log.upkeep.front import drop_segments_below, raise_start_offset
 from ottla.pending import pending_of
 from ottla.replication.replica_state import may_join
-from tests.unit.replication.test_following import OTHER, Pair, fill, stored
+from tests.unit.replication.test_following import CONFIG, OTHER, Pair, fill, stored
 
 THIRD = NodeId(3)
 
@@ -184,3 +186,40 @@ async def test_where_a_log_starts_is_kept_though_it_is_said_while_another_is_mad
     partition.release(take(job))
     assert partition.log is not log
     assert partition.log_start_offset == 5
+
+
+async def test_what_takes_the_place_of_what_was_cut_is_not_committed(pair, make_node, words):
+    """After an unclean election and a crash: consumers were shown what the ISR did not have."""
+    await pair.catch_up()
+    with_less = FaultyDisk(pair.nodes[0].disk.inner.crash(SeededRng(1)))
+    fill(pair.leading, words, 20)
+    await pair.catch_up()
+    node = pair.following
+    assert node.partition().high_watermark == 30
+
+    def job():
+        return node.log_manager.high_watermark_job(node.replica_manager.hosting.high_watermark_of)
+
+    job().run()
+    pair.nodes[0] = make_node(disk=with_less, partitions=1, **CONFIG)
+    pair.nodes[0].partition_epoch = 50
+    pair.lead(0, 3)
+    fill(pair.leading, words, 15)
+    asked, answer = ask(pair)
+    assert answer.diverging is not None
+    taking = pending_of(pair.follower.take(asked, answer))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert node.partition().is_held
+    amid_the_cut = job()
+    (told,) = amid_the_cut.files.values()
+    assert told[node.partition().topic_partition] <= 10
+    await over(pair, taking)
+    amid_the_cut.run()
+    asked = pair.follower.next_request()
+    await pair.take(asked, pair.answer(asked, max_bytes=10_000))
+    assert node.partition().high_watermark == 10
+    crashed = FaultyDisk(node.disk.inner.crash(SeededRng(1)))
+    again = make_node(disk=crashed, partitions=1, **CONFIG)
+    assert again.partition().log.log_end_offset > 10
+    assert again.log_manager.high_watermarks[again.partition().topic_partition] <= 10

@@ -4,7 +4,8 @@ What a follower does to its log, off the loop. The log is held until it is done,
 unflushed, no segments are being swapped. Another ``Log`` comes out of it, opened in an executor, so
 that nobody on the loop ever sees one that is half cut:
 
-    cut    1  the recovery point checkpoint is lowered, durably, and every one on its way
+    cut    1  the checkpoints of recovery point and high watermark are lowered, durably, and every
+              one on its way
            2  the directory is opened a second time
            3  epochs lowered durably, files cut, producers read again: see ``Log.truncate_to``
     anew   an empty log that begins at the offset is made beside the directory, durably, and takes
@@ -75,13 +76,19 @@ class CutJob:
             before.tenancy.end()
 
     def _lower(self) -> None:
-        """Let no checkpoint say that more is durable than there will be. Raises OSError."""
+        """Let no checkpoint say that more is durable or committed than there will be.
+
+        Raises OSError.
+        """
         before = self.before
         if self._unsaved_epochs is not None:
             path = f"{before.directory}/{LEADER_EPOCH_CHECKPOINT}"
             write_epoch_checkpoint(self._disk, path, self._unsaved_epochs)
         self.lowered = self._checkpoints.lower(
-            before.topic_partition, before.log_dir, before.flushed_offset
+            before.topic_partition,
+            before.log_dir,
+            before.flushed_offset,
+            committed=self.offset,
         )
         for error in self.lowered.failures.values():
             raise error

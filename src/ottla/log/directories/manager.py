@@ -373,8 +373,9 @@ class LogManager:
         for topic_partition, log in self.logs.items():
             found = files.get(f"{dirname(log.directory)}/{HIGH_WATERMARK_CHECKPOINT}")
             if found is not None:
-                committed = high_watermark_of(topic_partition)
-                found[topic_partition] = log.flushed_offset if committed is None else committed
+                committed, flushed = high_watermark_of(topic_partition), log.flushed_offset
+                # A log that is being cut is flushed to where it will be left at least.
+                found[topic_partition] = flushed if committed is None else min(committed, flushed)
         says = self.checkpoints.says
         return self.checkpoints.job(
             {path: found for path, found in files.items() if says(path) != found}

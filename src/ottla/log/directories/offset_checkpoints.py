@@ -188,24 +188,32 @@ class OffsetCheckpoints:
                     self._write(path, left, outcome)
         return outcome
 
-    def lower(self, where: TopicPartition, log_dir: str, offset: int) -> CheckpointJob:
+    def lower(
+        self, where: TopicPartition, log_dir: str, offset: int, *, committed: int
+    ) -> CheckpointJob:
         """Let a partition in ``log_dir`` be called neither durable nor clean above ``offset``.
 
-        Durably: neither on disk nor in a job on its way. Blocks when it is to be written. The job
-        returned has run: hand it to ``LogManager.checkpointed`` on the loop. It holds if there are
-        no ``failures``.
+        Nor committed above ``committed``: what takes the place of what is cut may not be. Durably:
+        neither on disk nor in a job on its way. Blocks when it is to be written. The job returned
+        has run: hand it to ``LogManager.checkpointed`` on the loop. It holds if there are no
+        ``failures``.
         """
         outcome = CheckpointJob(self, {})
-        paths = [f"{log_dir}/{name}" for name in (RECOVERY_POINT_CHECKPOINT, CLEANER_CHECKPOINT)]
+        highest = {
+            RECOVERY_POINT_CHECKPOINT: offset,
+            CLEANER_CHECKPOINT: offset,
+            HIGH_WATERMARK_CHECKPOINT: committed,
+        }
         with self._lock:
-            for path in paths:
+            for name, limit in highest.items():
+                path = f"{log_dir}/{name}"
                 for job in list(self._jobs):
                     offsets = job.files.get(path, {})
-                    if offsets.get(where, 0) > offset:
-                        offsets[where] = offset
+                    if offsets.get(where, 0) > limit:
+                        offsets[where] = limit
                 offsets = self._on_disk.get(path, {})
-                if offsets.get(where, 0) > offset:
-                    outcome.files[path] = {**offsets, where: offset}
+                if offsets.get(where, 0) > limit:
+                    outcome.files[path] = {**offsets, where: limit}
                     self._write(path, outcome.files[path], outcome)
         return outcome
 
