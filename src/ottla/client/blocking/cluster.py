@@ -297,11 +297,15 @@ class BlockingClient:
         if connection is not None:
             connection.close()
 
-    def drop_ended(self) -> None:
-        """Close the connections that the brokers have ended. No answer may be due on any."""
-        for address, connection in list(self._connections.items()):
-            if connection.has_answer:
-                self._connections.pop(address).close()
+    def drop_ended(self) -> bool:
+        """Close the connections that the brokers have ended. No answer may be due on any.
+
+        Tells whether there was one.
+        """
+        ended = [address for address, each in self._connections.items() if each.has_answer]
+        for address in ended:
+            self._connections.pop(address).close()
+        return bool(ended)
 
     def _open(self, address: Address) -> BlockingConnection:
         connection = BlockingConnection(address, self.settings, is_doubtful=self._is_doubtful)

@@ -8,6 +8,8 @@ asked anew by each task. One that fails leaves nothing behind.
 Each task numbers its batches from 0 in an epoch of its own, as a leader expects that has lost what
 it knew of a producer (KIP-360). So nothing has to be known of what earlier tasks wrote, and what
 one of them may have left on its way is refused, not written late.
+An id is kept as long as connections are: another cluster, at the same address, has given it to
+somebody else.
 """
 
 from collections.abc import Iterator
@@ -71,5 +73,6 @@ class Standing:
 def kept_standing(settings: ClientSettings) -> Iterator[Standing]:
     """Lend what stands for these settings; it is kept for the next task unless this one fails."""
     with lend(_KEPT, settings, Standing, count_max=KEPT_MAX) as standing:
-        standing.client.drop_ended()
+        if standing.client.drop_ended():  # there may be another cluster behind the address now
+            standing.identity = None
         yield standing

@@ -79,6 +79,19 @@ def test_each_task_writes_in_an_epoch_of_its_own():
         assert standing.identity.epoch == 4, "nothing was written"
 
 
+def test_an_id_does_not_outlast_the_connections_to_the_cluster_that_gave_it():
+    """A new cluster at the address gives the same ids to others, whom a later epoch would fence."""
+    connection = Connection()
+    with kept.kept_standing(SETTINGS) as first:
+        first.client._connections[LEADER] = connection
+        first.take_over(Producer(epoch=3))
+    with kept.kept_standing(SETTINGS) as second:
+        assert second.identity is not None
+    connection.has_answer = True
+    with kept.kept_standing(SETTINGS) as third:
+        assert third.identity is None
+
+
 @pytest.mark.parametrize("sending", [{"acks": 0}, {"acks": 1}, {"is_idempotent": False}])
 def test_rows_that_are_not_to_be_numbered_do_not_go_under_a_kept_id(sending, monkeypatch):
     """With acks=0 nobody hears that a batch was lost, and each later number would be refused."""
