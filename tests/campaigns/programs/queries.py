@@ -135,7 +135,8 @@ def sql_of(predicate):
         return f"NOT ({sql_of(predicate[1])})"
     if kind in {"and", "or"}:
         return f" {kind.upper()} ".join(f"({sql_of(each)})" for each in predicate[1:])
-    column, operator, *values = predicate
+    name, operator, *values = predicate
+    column = f"`{name}`"  # a bare offset behind WHERE is Spark's clause OFFSET
     if operator == "is null":
         return f"{column} IS NULL"
     if operator == "%":
