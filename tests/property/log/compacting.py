@@ -9,23 +9,29 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.housekeeping.log_cleaner import CleanerSettings, LogCleaner
 from ottla.ids import TopicId, TopicPartition
-from ottla.log.append import AppendOrigin
+from ottla.log.aborted import aborted_transactions
+from ottla.log.append import own
 from ottla.log.config import LogConfig
+from ottla.log.directories.copying import LogCopy
 from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.offset_checkpoints import OffsetCheckpoints
 from ottla.log.directories.recovery import open_log
 from ottla.log.directories.space import SpaceLimits
+from ottla.log.upkeep.front import drop_segments_below, raise_start_offset
 from ottla.records.batch import iterate_headers
 from ottla.records.builder import build_batch
 from ottla.records.control import (
+    ControlType,
     EndTransactionMarker,
     build_end_transaction_marker,
+    control_type_of,
 )
 from ottla.records.decode import decode_batches
 from ottla.records.record import Record
 
 NOW = 1_700_000_000_000
 TP = TopicPartition("t", 0)
+DIRECTORY = "/d/t-0"
 KEYS = [b"a", b"b", b"", b"long" * 20]
 
 
@@ -56,11 +62,11 @@ class OnePartition:
     topic_id = TopicId(b"0123456789abcdef")
 
     def __init__(self, stage):
-        self.log, self.stage = stage.log, stage
+        self.log = stage.log
 
     @property
     def last_stable_offset(self):
-        return min(self.log.flushed_offset, self.stage.stable_offset)
+        return last_stable_offset(self.log)
 
 
 class Stage:
@@ -71,26 +77,20 @@ class Stage:
         self.clock = ManualClock(NOW)
         self.memory = MemoryDisk(durability=True)
         self.memory.make_directory("/d")
-        self.memory.make_directory("/d/t-0")
+        self.memory.make_directory(DIRECTORY)
         self.memory.sync_directory("/d")
         self.memory.sync_directory("/")
         self.recovery_point = 0
-        self.stable_offset = 2**62
+        self.start_offset = 0
         self.tombstones = Tombstones(config.delete_retention_ms)
         self.open(clean=False)
 
-    def open(self, *, clean):
+    def open(self, *, clean, kill_at=None):
+        """Start on what is on the disk, which dies at the ``kill_at``th change, if any."""
         self.disk = FaultyDisk(self.memory)
-        self.log = open_log(
-            self.disk,
-            self.clock,
-            "/d/t-0",
-            TP,
-            self.config,
-            recovery_point=self.recovery_point,
-            log_start_offset=0,
-            is_clean=clean,
-        )
+        if kill_at is not None:
+            self.disk.kill_at(kill_at)
+        self.log = self.open_log(DIRECTORY, clean=clean)
         partition = OnePartition(self)
         directory = LogDirectory(self.disk, "/d", SpaceLimits())
         checkpoints = OffsetCheckpoints(self.disk, {"/d": directory})
@@ -106,6 +106,26 @@ class Stage:
             save_recovery_points=self.save,
         )
         self.watch(self.cleaner)
+
+    def open_log(self, directory, *, clean):
+        """Open the log in ``directory``. All that it holds counts as committed: see ``commit``."""
+        log = open_log(
+            self.disk,
+            self.clock,
+            directory,
+            TP,
+            self.config,
+            recovery_point=self.recovery_point,
+            log_start_offset=self.start_offset,
+            is_clean=clean,
+        )
+        log.producers.transactions.commit_to(log.log_end_offset)
+        return log
+
+    def commit(self):
+        """Flush the log, and let the high watermark follow."""
+        self.log.flush()
+        self.log.producers.transactions.commit_to(self.log.log_end_offset)
 
     def watch(self, cleaner):
         """Tell ``tombstones`` of each cleaning that began, and of each that ended."""
@@ -139,6 +159,10 @@ class Stage:
 
     def power_cut(self, seed):
         self.memory = self.memory.crash(SeededRng(seed))
+        self.start_after_a_kill()
+
+    def start_after_a_kill(self):
+        """Open what the page cache has, also of what was not synced."""
         self.open(clean=False)
         self.tombstones.was_cut_short(self.horizons_on_disk())
 
@@ -147,23 +171,30 @@ class Stage:
         self.recovery_point = self.log.flushed_offset
         self.open(clean=True)
 
+    def delete_records(self, offset, *, are_segments_dropped):
+        """Let the log start at ``offset``; its segments may wait for the next retention."""
+        raise_start_offset(self.log, offset)
+        self.start_offset = self.log.log_start_offset
+        self.tombstones.deleted_below(self.start_offset)
+        if are_segments_dropped:
+            paths = drop_segments_below(self.log, self.disk, self.start_offset, 99)
+            self.disk.sync_directory(DIRECTORY)
+            for path in paths:
+                self.disk.remove(path)
+
+    def begin_copy(self, directory):
+        self.disk.make_directory(directory)
+        return LogCopy(self.disk, self.log, directory)
+
     def read(self):
         """Every record as a consumer reads it: by following offsets."""
-        log, offset, found = self.log, self.log.log_start_offset, []
-        while offset < log.log_end_offset:
-            result = log.read(
-                offset, max_bytes=300, upper_offset=log.log_end_offset, min_one_message=True
-            )
-            if result.region is None:
-                break
-            for decoded in decode_batches(result.region.read(), 1 << 20):
-                found += [
-                    Written(record.offset, record.key, record.value, record.timestamp)
-                    for record in decoded.records
-                    if record.offset >= offset
-                ]
-                offset = decoded.header.next_offset
-        return found
+        log = self.log
+        return [
+            one
+            for batches, _ in fetches(log, log.log_end_offset, 300)
+            for decoded in batches
+            for one in written_in(log, decoded)
+        ]
 
     def horizons_on_disk(self):
         """By the offset of a tombstone, until when its batch keeps it; None: not known yet."""
@@ -181,6 +212,63 @@ class Stage:
             for one in self.read()
             if one.value is None
         }
+
+
+def last_stable_offset(log):
+    """Return it as the leader of a partition without other replicas does."""
+    unstable = log.producers.transactions.first_unstable_offset
+    return min(log.flushed_offset, max(unstable, log.log_start_offset))
+
+
+def fetches(log, upper_offset, max_bytes):
+    """Yield (batches, aborted transactions) of each fetch of one who follows offsets."""
+    offset = log.log_start_offset
+    while offset < upper_offset:
+        result = log.read(
+            offset, max_bytes=max_bytes, upper_offset=upper_offset, min_one_message=True
+        )
+        if result.region is None:
+            break
+        batches = list(decode_batches(result.region.read(), 1 << 20))
+        yield batches, aborted_transactions(log, offset, result, upper_offset)
+        offset = batches[-1].header.next_offset
+
+
+def written_in(log, decoded):
+    return [
+        Written(record.offset, record.key, record.value, record.timestamp)
+        for record in decoded.records
+        if record.offset >= log.log_start_offset
+    ]
+
+
+def read_committed(log, max_bytes):
+    """Every record as a client of Kafka shows it with ``isolation.level=read_committed``."""
+    found = []
+    for batches, told in fetches(log, last_stable_offset(log), max_bytes):
+        to_come, ongoing = list(told), set()
+        for decoded in batches:
+            header = decoded.header
+            while to_come and to_come[0].first_offset <= header.last_offset:
+                ongoing.add(to_come.pop(0).producer_id)
+            if header.is_control:
+                if ControlType.ABORT in {control_type_of(one.key) for one in decoded.records}:
+                    ongoing.discard(header.producer_id)
+            elif not header.is_transactional or header.producer_id not in ongoing:
+                found += written_in(log, decoded)
+    return found
+
+
+def without_marker(log):
+    """Return the producers with a transaction open to one who has only what is left of the log."""
+    found = set()
+    for segment in log.segments:
+        for _, header in iterate_headers(segment.file.read_at(0, segment.size_bytes)):
+            if header.is_control and header.record_count:
+                found.discard(header.producer_id)
+            elif header.is_transactional and not header.is_control:
+                found.add(header.producer_id)
+    return found
 
 
 class Tombstones:
@@ -205,6 +293,12 @@ class Tombstones:
             self._newest[one.key] = one.offset
             if one.value is None:
                 self.horizons[one.offset] = None
+
+    def deleted_below(self, start_offset):
+        """Let go of what DeleteRecords has hidden."""
+        self.horizons = {
+            offset: horizon for offset, horizon in self.horizons.items() if offset >= start_offset
+        }
 
     def cleaned(self, end_offset):
         now_ms = self.begun.now_ms
@@ -262,24 +356,27 @@ def stage_for(**config):
 
 
 def put(stage, *pairs, producer=None, **options):
+    """Append one batch, transactional if there is a ``producer``; return its records."""
     if producer is not None:
-        options |= {"producer_id": producer, "producer_epoch": 0, "transactional": True}
+        options = {"producer_id": producer, "producer_epoch": 0, "transactional": True} | options
     now = stage.clock.wall_ms()
     built = [Record(timestamp=now, key=key, value=value) for key, value in pairs]
-    stage.log.append(memoryview(build_batch(built, **options)), leader_epoch=0)
-    stage.log.flush()
+    base = stage.log.append(memoryview(build_batch(built, **options)), leader_epoch=0).base_offset
+    stage.commit()
+    return [Written(base + i, key, value, now) for i, (key, value) in enumerate(pairs)]
 
 
-def end(stage, producer, control_type):
+def end(stage, producer, control_type, *, epoch=0, version=0):
+    """Append a marker with this producer epoch, and of this transaction version (KIP-890)."""
     marker = build_end_transaction_marker(
         EndTransactionMarker(control_type, 0),
         producer_id=producer,
-        producer_epoch=0,
+        producer_epoch=epoch,
         timestamp_ms=stage.clock.wall_ms(),
     )
-    stage.log.append(memoryview(marker), leader_epoch=0, origin=AppendOrigin.COORDINATOR)
-    stage.log.flush()
-    stage.log.producers.transactions.commit_to(stage.log.log_end_offset)
+    analysis = own(memoryview(marker), transaction_version=version)
+    stage.log.append_analysed(analysis, leader_epoch=0)
+    stage.commit()
 
 
 def headers(stage):

@@ -102,7 +102,6 @@ def test_nothing_above_an_open_transaction_is_cleaned():
     stage.log.roll()
     put(stage, (b"a", b"3"))
     stage.log.roll()
-    stage.stable_offset = stage.log.producers.transactions.first_unstable_offset
     stage.clean()
     assert [offset for offset, _ in data_of(stage)] == [0, 1, 2]
 
