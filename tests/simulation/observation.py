@@ -258,9 +258,26 @@ class Observer(Client):
             self.world.problem(problem)
         self.checked += judge.checked
         try:
+            await self._look_for_returned(topic, partition, judge.returned())
+        except NotServed as error:
+            self.world.problem(f"not served: {error}")
+        try:
             await self._upkeep.look(topic, partition, records)
         except NotServed as error:
             self.world.problem(f"not served: {error}")
+
+    async def _look_for_returned(self, topic, partition, returned):
+        """Tell of old records that are there without the newer ones of their keys, still."""
+        if not returned:
+            return
+        end = await self.offset(topic, partition, LATEST)
+        visible, _ = await self._read(topic, partition, end, isolation=1)
+        there = {one.offset for one in visible}
+        where = f"{topic.name}-{partition} ({topic.topic_id})"
+        for offset, newer in sorted(returned.items()):
+            if offset in there and newer not in there:
+                self.world.problem(f"{where}: came back: {offset}, its key has gone at {newer}")
+                return
 
     async def offset(self, topic, partition, timestamp, *, isolation=0):
         told = None

@@ -82,6 +82,13 @@ class Story:
         observed = Observation(start, end, records, list(controls), seen, NOW, **clock)
         return PartitionJudge(self.history, self.topic, 0, observed).judge()
 
+    def returned(self, found, *, start=0):
+        """Return what came back in this observation: ``found`` as above, each of them visible."""
+        records = [self.found(*one) for one in found]
+        seen = {one.offset for one in records}
+        observed = Observation(start, self.end, records, [], seen, NOW)
+        return PartitionJudge(self.history, self.topic, 0, observed).returned()
+
 
 def same_key(number):
     return next(
@@ -382,3 +389,26 @@ def test_a_reader_of_committed_records_leaves_out_what_was_aborted():
     read = parse(data(0, 5, 1) + data(1, 6, 2) + marker(2, 5, 0) + data(3, 5, 3) + marker(4, 5, 1))
     assert [one.offset for one in committed(read, [(0, 5)])] == [1, 3]
     assert [one.offset for one in committed(read, [])] == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("found", "returned"),
+    [
+        ([], {}),
+        ([1], {}),
+        ([0, 1], {}),
+        ([0], {0: 1}),
+        ([0, 2], {}),
+    ],
+)
+def test_an_older_record_of_a_deleted_key_does_not_come_back(found, returned):
+    """Record 1 deletes record 0's key; a third may follow that nobody has acknowledged."""
+    story = Story(cleanup_policy="compact", delete_retention_ms="0")
+    plain = next(one for one in PLAIN if key_of(WRITER, one) == key_of(WRITER, TOMBSTONE))
+    numbers = (plain, TOMBSTONE, same_key(plain))
+    story.write(numbers[0])
+    story.write(numbers[1])
+    story.write(numbers[2], verdict=Verdict.UNKNOWN)
+    story.end = 3
+    assert story.returned([(at, numbers[at]) for at in found]) == returned
+    assert story.returned([(at, numbers[at]) for at in found], start=1) == {}

@@ -18,6 +18,8 @@ Pure: a history and what was observed in, problems out. For each partition of a 
 8.  Readers of committed records see all of each committed transaction, nothing of an aborted one;
     of one whose end is unknown all or nothing, in all partitions and for ever.
 9.  A committed offset is the last one confirmed, or one sent later.
+10. What compaction has taken does not come back: readers of committed records see none of a key
+    whose newest promised record, a tombstone then, has gone with nothing of the key behind it.
 """
 
 import math
@@ -298,6 +300,32 @@ class PartitionJudge:
         if self._newest.get(key, -1) > offset:
             return True
         return any(at < 0 or at >= offset for at in self._old_tombstones.get(key, ()))
+
+    def returned(self) -> dict[int, int]:
+        """Return records that should have gone before a newer one of their key did.
+
+        From the offset of each to that of the newer one, which was promised and is not found. One
+        reading is no proof: compaction may have gone on amid it. Look for them once more.
+        """
+        newest: dict[bytes, int] = {}
+        for batch in self._state.batches:
+            transaction = batch.transaction
+            is_committed = transaction is None or transaction.outcome is Outcome.COMMITTED
+            if batch.base_offset < 0 or not batch.call.is_ok or not is_committed:
+                continue
+            for at, key in enumerate(batch.keys):
+                if key is not None:
+                    newest[key] = max(newest.get(key, -1), batch.base_offset + at)
+        observed = self._observed
+        visible = [one for one in observed.records if one.offset in (observed.committed or ())]
+        last = {one.key: one.offset for one in visible}
+        return {
+            one.offset: newest[one.key]
+            for one in visible
+            if one.key is not None
+            and one.offset >= observed.log_start
+            and last[one.key] < newest.get(one.key, -1)
+        }
 
     def _judge_holes(self) -> None:
         observed = self._observed
