@@ -16,8 +16,6 @@ from ottla.metadata.store import (
     OPS_MAX,
     Ambiguous,
     Delete,
-    GuardFailed,
-    MetadataStore,
     Op,
     Put,
     Unavailable,
@@ -38,10 +36,7 @@ Outcome = KafkaError | None
 class Acls:
     """The ACLs of one cluster, to be changed."""
 
-    def __init__(
-        self, store: MetadataStore, keys: Keys, follower: ImageFollower, *, acls_max: int
-    ) -> None:
-        self._store = store
+    def __init__(self, keys: Keys, follower: ImageFollower, *, acls_max: int) -> None:
         self._keys = keys
         self._follower = follower
         self._acls_max = acls_max
@@ -112,28 +107,14 @@ class Acls:
             some = acls[begin : begin + len(ops)]
             begin += len(ops)
             try:
-                await self._committed(ops)
+                # A removal without an answer, carried out late, would take an ACL along that was
+                # made anew: what goes is guarded.
+                going = [op.key for op in ops if isinstance(op, Delete)]
+                await self._follower.mirror.commit_as_seen(going, ops)
             except (Unavailable, Ambiguous) as error:
                 for acl in some:
                     outcomes[acl] = _unsure(error)
             await asyncio.sleep(0)
-
-    async def _committed(self, ops: Sequence[Op]) -> None:
-        """Commit, and wait until this node has it.
-
-        What goes is guarded: a removal without an answer, carried out late, would take an ACL along
-        that was made anew.
-        """
-        mirror = self._follower.mirror
-        while True:
-            guards = [mirror.guard(op.key) for op in ops if isinstance(op, Delete)]
-            try:
-                revision = await self._store.commit(guards, ops)
-            except GuardFailed:
-                await self._follower.catch_up()
-                continue
-            await self._follower.reached(revision)
-            return
 
 
 def _unsure(error: Exception) -> KafkaError:

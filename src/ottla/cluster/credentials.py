@@ -24,7 +24,6 @@ from ottla.metadata.store import (
     OPS_MAX,
     Ambiguous,
     Delete,
-    GuardFailed,
     MetadataStore,
     Op,
     Put,
@@ -163,15 +162,7 @@ class Credentials:
     async def _commit(self, alterations: Sequence[Alteration]) -> None:
         """Commit, guarded by what there is: else one without an answer might undo a later one."""
         ops = [self._op(one) for one in alterations]
-        mirror = self._follower.mirror
-        while True:
-            try:
-                revision = await self._store.commit([mirror.guard(op.key) for op in ops], ops)
-            except GuardFailed:
-                await self._follower.catch_up()
-                continue
-            await self._follower.reached(revision)
-            return
+        await self._follower.mirror.commit_as_seen([op.key for op in ops], ops)
 
     def _op(self, alteration: Alteration) -> Op:
         mechanism = alteration.mechanism

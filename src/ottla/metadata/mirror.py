@@ -6,7 +6,7 @@ Source: cluster design 4.1.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from ottla.env.clock import Clock
@@ -70,11 +70,6 @@ class Mirror:
         """Return the entry of ``key`` in the view, or None."""
         return self._entries.get(key)
 
-    def guard(self, key: str) -> Guard:
-        """Return the condition that ``key`` is as the view has it, or absent as there."""
-        entry = self._entries.get(key)
-        return Guard(key, mod_rev=ABSENT if entry is None else entry.mod_rev)
-
     async def reached(self, revision: int) -> None:
         """Wait until the view has reached ``revision`` and ``on_change_set`` has been called.
 
@@ -91,6 +86,27 @@ class Mirror:
     async def catch_up(self) -> None:
         """Wait until the view has all that anybody committed before. Raises MetadataError."""
         await self.reached(await self._store.commit([], []))
+
+    async def commit_as_seen(self, keys: Iterable[str], ops: Sequence[Op]) -> None:
+        """Commit while ``keys`` are as the view has them, or absent as there; wait for the view.
+
+        Tried again by what is there when others change them, too. A commit that is carried out
+        late, its answer lost, thus undoes no later one. Raises as ``MetadataStore.commit``, but not
+        GuardFailed.
+        """
+        guarded = list(keys)
+        while True:
+            try:
+                revision = await self._store.commit([self._guard(key) for key in guarded], ops)
+            except GuardFailed:
+                await self.catch_up()
+                continue
+            await self.reached(revision)
+            return
+
+    def _guard(self, key: str) -> Guard:
+        entry = self._entries.get(key)
+        return Guard(key, mod_rev=ABSENT if entry is None else entry.mod_rev)
 
     async def update(self, key: str, change: "OnValue") -> Entry | None:
         """Change a key in the store; see the function ``update``. The view follows later."""

@@ -23,7 +23,7 @@ def permissions_of(
             is_open=config[options.ALLOW_EVERYONE_IF_NO_ACL_FOUND],
         ),
         data.follower,
-        Acls(data.store, data.keys, data.follower, acls_max=config[options.ACLS_MAX]),
+        Acls(data.keys, data.follower, acls_max=config[options.ACLS_MAX]),
         Refusals(environment.clock),
         Node(
             configuration.node_id,

@@ -25,7 +25,7 @@ def many(count, first=0):
 
 @pytest.fixture
 def acls(following):
-    return Acls(following.store, following.keys, following.follower, acls_max=ACLS_MAX)
+    return Acls(following.keys, following.follower, acls_max=ACLS_MAX)
 
 
 @pytest.fixture

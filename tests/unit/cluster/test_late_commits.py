@@ -68,7 +68,7 @@ async def test_two_nodes_that_change_a_password_at_once_both_do(following):
 
 
 async def test_a_former_removal_takes_no_acl_along_that_was_made_anew(following, monkeypatch):
-    acls = Acls(following.store, following.keys, following.follower, acls_max=10)
+    acls = Acls(following.keys, following.follower, acls_max=10)
     await outcome_of(acls.create([acl("a")]))
     on_its_way = Lost(following.store, monkeypatch)
     assert (await outcome_of(acls.delete([acl("a")])))[acl("a")].code is ErrorCode.REQUEST_TIMED_OUT
