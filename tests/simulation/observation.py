@@ -259,9 +259,6 @@ class Observer(Client):
         self.checked += judge.checked
         try:
             await self._look_for_returned(topic, partition, judge.returned())
-        except NotServed as error:
-            self.world.problem(f"not served: {error}")
-        try:
             await self._upkeep.look(topic, partition, records)
         except NotServed as error:
             self.world.problem(f"not served: {error}")

@@ -3,6 +3,8 @@
 import asyncio
 from typing import NamedTuple
 
+import hypothesis.strategies as st
+
 from ottla.env.clock import ManualClock
 from ottla.env.faulty_disk import FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
@@ -33,6 +35,27 @@ NOW = 1_700_000_000_000
 TP = TopicPartition("t", 0)
 DIRECTORY = "/d/t-0"
 KEYS = [b"a", b"b", b"", b"long" * 20]
+CLEANERS = st.fixed_dictionaries(
+    {
+        "dedupe_buffer_bytes": st.sampled_from([24 * 9, 24 * 1000]),
+        "io_buffer_bytes": st.sampled_from([0, 100_000]),
+    }
+).map(lambda chosen: CleanerSettings(**chosen))
+
+
+def configs(*, is_deleted):
+    """Return the strategy of a compacted log's settings; ``is_deleted``: retention, too."""
+    return st.fixed_dictionaries(
+        {
+            "segment_bytes": st.sampled_from([900, 2000]),
+            "index_interval_bytes": st.sampled_from([0, 100, 4096]),
+            "delete_retention_ms": st.sampled_from([0, 5000]),
+        }
+    ).map(
+        lambda chosen: LogConfig(
+            is_compacted=True, is_deleted=is_deleted, min_cleanable_dirty_ratio=0.0, **chosen
+        )
+    )
 
 
 class Written(NamedTuple):

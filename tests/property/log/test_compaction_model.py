@@ -12,39 +12,20 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.env.faulty_disk import DiskKilled
-from ottla.housekeeping.log_cleaner import CleanerSettings
-from ottla.log.config import LogConfig
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.record import Record
-from tests.property.log.compacting import KEYS, TP, Stage, Written, check
+from tests.property.log.compacting import CLEANERS, KEYS, TP, Stage, Written, check, configs
 
 RECORDS = st.lists(
     st.tuples(st.sampled_from(KEYS), st.sampled_from([None, b"", b"v", b"w" * 60])),
     min_size=1,
     max_size=5,
 )
-CONFIGS = st.fixed_dictionaries(
-    {
-        "segment_bytes": st.sampled_from([900, 2000]),
-        "index_interval_bytes": st.sampled_from([0, 100, 4096]),
-        "delete_retention_ms": st.sampled_from([0, 5000]),
-    }
-).map(
-    lambda chosen: LogConfig(
-        is_compacted=True, is_deleted=False, min_cleanable_dirty_ratio=0.0, **chosen
-    )
-)
-CLEANERS = st.fixed_dictionaries(
-    {
-        "dedupe_buffer_bytes": st.sampled_from([24 * 9, 24 * 1000]),
-        "io_buffer_bytes": st.sampled_from([0, 100_000]),
-    }
-).map(lambda chosen: CleanerSettings(**chosen))
 
 
 class CompactionMachine(RuleBasedStateMachine):
-    @initialize(config=CONFIGS, cleaner=CLEANERS)
+    @initialize(config=configs(is_deleted=False), cleaner=CLEANERS)
     def start(self, config, cleaner):
         self.stage = Stage(config, cleaner)
         self.written = []

@@ -13,15 +13,15 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.env.faulty_disk import DiskKilled
-from ottla.housekeeping.log_cleaner import CleanerSettings
-from ottla.log.config import LogConfig
 from ottla.records.compression import Codec
 from ottla.records.control import ControlType
 from tests.property.log.compacting import (
+    CLEANERS,
     KEYS,
     TP,
     Stage,
     check,
+    configs,
     end,
     last_stable_offset,
     put,
@@ -44,27 +44,14 @@ VERSIONS = st.sampled_from([0, 2])
 SEEDS = st.integers(0, 1000)
 """Of power cuts."""
 CALLS = st.integers(1, 60)
-CONFIGS = st.fixed_dictionaries(
-    {
-        "segment_bytes": st.sampled_from([900, 2000]),
-        "index_interval_bytes": st.sampled_from([0, 100, 4096]),
-        "delete_retention_ms": st.sampled_from([0, 5000]),
-    }
-).map(
-    lambda chosen: LogConfig(
-        is_compacted=True, is_deleted=True, min_cleanable_dirty_ratio=0.0, **chosen
-    )
-)
-CLEANERS = st.fixed_dictionaries(
-    {
-        "dedupe_buffer_bytes": st.sampled_from([24 * 9, 24 * 1000]),
-        "io_buffer_bytes": st.sampled_from([0, 100_000]),
-    }
-).map(lambda chosen: CleanerSettings(**chosen))
 
 
 class TransactionalCompactionMachine(RuleBasedStateMachine):
-    @initialize(config=CONFIGS, cleaner=CLEANERS, fetch_max_bytes=st.sampled_from([100, 300, 5000]))
+    @initialize(
+        config=configs(is_deleted=True),
+        cleaner=CLEANERS,
+        fetch_max_bytes=st.sampled_from([100, 300, 5000]),
+    )
     def start(self, config, cleaner, fetch_max_bytes):
         self.stage = Stage(config, cleaner)
         self.fetch_max_bytes = fetch_max_bytes

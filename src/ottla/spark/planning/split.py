@@ -34,10 +34,8 @@ def tasks_of(
 
     ``least``: how many offsets share a task where the options do not say it.
     """
-    if options.min_records_per_partition is not None:
-        least = options.min_records_per_partition
-    elif options.min_partitions:  # who wants so many tasks wants no fewer
-        least = 0
+    if options.says_tasks:
+        least = options.min_records_per_partition or 0
     return gather(ranges, least=least, most=options.max_records_per_partition)
 
 
