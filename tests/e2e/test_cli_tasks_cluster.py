@@ -17,8 +17,9 @@ def test_15_sizes_by_topic_and_partition(both, name):
         # Not the sizes themselves: how many batches there are is a matter of time.
         assert sum(sizes) == row["size_bytes"]
         assert min(sizes) > 150
+        # It may be the only topic: tests come in any order.
         held = sum(each["size_bytes"] for each in asked.shown("cluster logdirs"))
-        return len(sizes), row["replicas"], len(asked.shown("cluster logdirs")), held > sum(sizes)
+        return len(sizes), row["replicas"], len(asked.shown("cluster logdirs")), held >= sum(sizes)
 
     assert both(task) == (2, 2, 2, True)
 
