@@ -8,6 +8,9 @@ waits longer: records appended during a sync are durable with the next sync eith
 a batch of its own, and so are the records of a producer's transaction; all batches keep their
 order. The records of one ``append`` are never split, so a crash leaves all of them or none.
 
+Nothing is written once there is no memory that would follow: what waited for a partition that was
+held, and the rest of long work, may come when a shard of a newer leader epoch has read the log.
+
 Memory follows when the high watermark has passed a batch, append by append, and the ``done`` of
 each is called. What the log refuses goes to the ``refuse`` of each append in the batch. Owns what
 is gathered and what is under way.
@@ -31,6 +34,7 @@ from ottla.coordinator.records import (
 from ottla.coordinator.step_line import StepLine
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
 from ottla.log.append import Analysis, built
 from ottla.log.results import AppendResult
 from ottla.pending import Pending
@@ -44,7 +48,7 @@ from ottla.records.batch import (
 from ottla.records.builder import KeyAndValue, build_batch, build_plain_batch
 from ottla.records.compression import Codec
 from ottla.records.record import Record
-from ottla.replication.append import AppendOutcome, AppendRefusal
+from ottla.replication.append import LEADERSHIP_MOVED, AppendOutcome, AppendRefusal
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 
@@ -241,9 +245,16 @@ class ShardAppends:
         self._under_way += 1
         outcome: AppendOutcome | Pending[list[AppendOutcome]]
         try:
-            outcome = self._replica_manager.appends.one(
-                self._where, analysis, acks=ACKS_ALL, timeout_ms=NO_TIMEOUT_MS
-            )
+            if self._memory.is_served:
+                outcome = self._replica_manager.appends.one(
+                    self._where,
+                    analysis,
+                    acks=ACKS_ALL,
+                    timeout_ms=NO_TIMEOUT_MS,
+                    still_allowed=self._still_allowed,
+                )
+            else:
+                outcome = LEADERSHIP_MOVED
         except Exception:  # Unexpected: no client waits for ever, here or behind.
             logger.exception("%s: an append failed unexpectedly", self._where)
             outcome = AppendRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, "see the broker's log")
@@ -251,6 +262,12 @@ class ShardAppends:
             outcome.on_done(lambda pending: self._end(_first(pending), entries, is_short=is_short))
         else:
             self._end(outcome, entries, is_short=is_short)
+
+    def _still_allowed(self, where: TopicPartition) -> KafkaError | None:
+        """Return why what had to wait is not written any more; None: it is."""
+        if self._memory.is_served:
+            return None
+        return KafkaError(LEADERSHIP_MOVED.code, f"{where}: {LEADERSHIP_MOVED.why}")
 
     def _end(self, outcome: AppendOutcome, entries: list[_Entry], *, is_short: bool) -> None:
         self._under_way -= 1

@@ -64,12 +64,19 @@ class Loading:
         """Use: the offset of the record at hand."""
 
     def begin(self) -> None:
-        """Begin to replay the log up to its present end."""
-        if self._partition.is_failed:
+        """Begin to replay the log up to its present end; once it is held no more, which may cut it.
+
+        Else the load would wait for records that are gone.
+        """
+        partition = self._partition
+        if partition.is_failed:
             # The stand-in for a log that could not be opened looks like a log without records.
             self._memory.fail("its log is offline")
             return
-        log = self._partition.log
+        if partition.is_held:
+            partition.released().on_done(lambda _: self.begin())
+            return
+        log = partition.log
         self._load_from(log.log_start_offset, log.log_end_offset)
 
     def _load_from(self, offset: int, end_offset: int) -> None:
@@ -109,10 +116,15 @@ class Loading:
         if partition.high_watermark >= end_offset:
             self._memory.loaded()
             return
+        if partition.is_failed:  # It will tell nobody any more.
+            self._memory.fail("its log has failed")
+            return
 
         def committed(done: Pending[list[AppendOutcome]]) -> None:
             is_refused = any(isinstance(one, AppendRefusal) for one in done.value or ())
-            if not is_refused and self._memory.is_loading:
+            if is_refused and partition.is_failed:
+                self._memory.fail("its log has failed")
+            elif not is_refused and self._memory.is_loading:
                 self._memory.loaded()
 
         start = partition.log_start_offset

@@ -81,7 +81,13 @@ class Appends:
         self._request_memory = request_memory
 
     def one(
-        self, where: TopicPartition, records: Batches, *, acks: int, timeout_ms: int
+        self,
+        where: TopicPartition,
+        records: Batches,
+        *,
+        acks: int,
+        timeout_ms: int,
+        still_allowed: StillAllowed | None = None,
     ) -> AppendOutcome | Pending[list[AppendOutcome]]:
         """Do as ``many`` for one partition, with less around it; the Pending has one outcome.
 
@@ -91,15 +97,15 @@ class Appends:
         if partition is None:
             return AppendRefusal(self._missing(where))
         if isinstance(records, memoryview) and is_large(records, partition):
-            return self._append_large([(where, records)], acks, timeout_ms, None)
+            return self._append_large([(where, records)], acks, timeout_ms, still_allowed)
         try:
             result = partition.append(records, acks=acks)
         except KafkaError as error:
             return refusal_of(error, partition.log_start_offset)
         except (TooLongForLoop, PartitionHeld):
             if isinstance(records, memoryview):
-                return self._append_large([(where, records)], acks, timeout_ms, None)
-            return self._append_in_turns([(where, records)], acks, timeout_ms, None)
+                return self._append_large([(where, records)], acks, timeout_ms, still_allowed)
+            return self._append_in_turns([(where, records)], acks, timeout_ms, still_allowed)
         if acks != ACKS_ALL or partition.high_watermark > result.last_offset:
             return result
         return partition.commits.wait(result, timeout_seconds=patience_seconds(timeout_ms))
