@@ -89,6 +89,9 @@ class Supervisor:
         self._changed = asyncio.Event()
         """Use: set when a node became ready or its last process ended."""
         self._is_stopping = False
+        self._opening = asyncio.Lock()
+        """Use: held while something is opened or started; a stop waits for that, and then closes
+        all that there is."""
         self.failed = asyncio.Event()
         """Set when the nodes cannot go on and should be stopped; ``failure`` then tells why."""
         self.failure: NodesFailed | None = None
@@ -124,14 +127,8 @@ class Supervisor:
         Raises OSError, NodesFailed, InvalidConfig and other OttlaErrors; then nothing is left open.
         """
         try:
-            backlog = self._config[options.SOCKET_LISTEN_BACKLOG_SIZE]
-            await self._doors.open(self._planned, backlog)
-            if self._count > 1:
-                await self._doors.open_to_nodes(self._count, self._outside.rng, backlog)
-            await self._open_data()
-            self._children = {node: self._child(node) for node in node_ids(self._count)}
-            for child in self._children.values():
-                await child.start()
+            async with self._opening:
+                await self._open()
             await self._until(lambda: all(each.is_serving for each in self._children.values()))
             if self.failure is not None:
                 raise self.failure
@@ -146,6 +143,8 @@ class Supervisor:
         """Stop all nodes at once; close what they share when the last has ended."""
         self._is_stopping = True
         self._changed.set()
+        async with self._opening:
+            pass  # From now on nothing is opened or started.
         if self._looking is not None:
             self._looking.cancel()
         for child in self._children.values():
@@ -165,6 +164,20 @@ class Supervisor:
         """End all processes of nodes at once."""
         for child in self._children.values():
             child.kill()
+
+    async def _open(self) -> None:
+        """Open what the nodes share, and start them; no further step when all are to stop."""
+        backlog = self._config[options.SOCKET_LISTEN_BACKLOG_SIZE]
+        if not self._is_stopping:
+            await self._doors.open(self._planned, backlog)
+        if not self._is_stopping and self._count > 1:
+            await self._doors.open_to_nodes(self._count, self._outside.rng, backlog)
+        if not self._is_stopping:
+            await self._open_data()
+            self._children = {node: self._child(node) for node in node_ids(self._count)}
+        for child in self._children.values():
+            if not self._is_stopping:
+                await child.start()
 
     async def _open_data(self) -> None:
         if self._is_memory:
@@ -231,8 +244,13 @@ class Supervisor:
             self._changed.set()
 
     def _start_again(self, child: Child) -> None:
-        if not self._is_stopping:
-            begin_task(child.start(), name="start again", ended=partial(self._started, child))
+        start = self._start_unless_stopping(child)
+        begin_task(start, name="start again", ended=partial(self._started, child))
+
+    async def _start_unless_stopping(self, child: Child) -> None:
+        async with self._opening:
+            if not self._is_stopping:
+                await child.start()
 
     def _started(self, child: Child, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()

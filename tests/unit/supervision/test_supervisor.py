@@ -6,6 +6,8 @@ import socket
 
 import pytest
 
+from ottla.supervision import shared
+from ottla.supervision.shared import Doors
 from ottla.supervision.supervisor import STOP_SECONDS, NodesFailed
 
 STOP_TIMEOUT_SECONDS = 30
@@ -213,6 +215,53 @@ async def test_a_stop_during_the_start_ends_who_has_begun(host):
     assert one.has_ended
     assert two.has_ended
     assert host.clock.timers() == 0
+
+
+@pytest.mark.parametrize("moment", ["doors", "metadata", "nodes"])
+async def test_a_stop_amid_the_start_waits_for_its_step_and_leaves_nothing(
+    host, monkeypatch, moment
+):
+    """Its metadata's executor was closed under it: a traceback instead of an end in good order."""
+    reached, may_go_on = asyncio.Event(), asyncio.Event()
+    owner, name = {
+        "doors": (Doors, "open_to_nodes"),
+        "metadata": (shared, "agree_on_cluster"),
+        "nodes": (host.processes, "start"),
+    }[moment]
+    step = getattr(owner, name)
+
+    async def slow_step(*args):
+        reached.set()
+        await may_go_on.wait()
+        return await step(*args)
+
+    monkeypatch.setattr(owner, name, slow_step)
+    supervisor = host.supervise(2)
+    starting = asyncio.ensure_future(supervisor.start())
+    await reached.wait()
+    await stopped_amid(host, supervisor, starting, may_go_on.set)
+    assert len(host.processes.started) == (moment == "nodes")
+
+
+async def test_a_stop_before_the_start_lets_nothing_begin(host):
+    supervisor = host.supervise(2)
+    await stopped_amid(host, supervisor, asyncio.ensure_future(supervisor.start()), lambda: None)
+    assert host.processes.started == []
+
+
+async def stopped_amid(host, supervisor, starting, go_on):
+    """Stop; then nothing runs or listens, and the data can be used again."""
+    stopping = asyncio.ensure_future(supervisor.stop())
+    await host.settle()
+    go_on()
+    async with asyncio.timeout(20):
+        await stopping
+        await starting
+    assert all(each.has_ended for each in host.processes.started)
+    assert all(is_free(each.door) for each in supervisor.ports)
+    assert host.clock.timers() == 0
+    another = type(host)(host.directory)
+    await (await another.started(2)).stop()
 
 
 async def test_who_waits_for_his_restart_is_not_started_by_a_stop(host):
