@@ -11,6 +11,7 @@ from typing import Generic
 
 from ottla.coordinator.hashing import partition_for
 from ottla.coordinator.shard import Context, Machine, Shard, ShardState
+from ottla.env.clock import Timer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicPartition
 from ottla.metadata.image import MetadataDelta, MetadataImage
@@ -18,6 +19,10 @@ from ottla.metadata.values import PartitionState
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
+
+RELOAD_SECONDS = 2.0
+"""After a failure that may pass, until a shard is loaded again that no client has asked for: it may
+have decided transactions, whose markers others wait for."""
 
 
 class CoordinatorRuntime(Generic[Machine]):
@@ -41,6 +46,8 @@ class CoordinatorRuntime(Generic[Machine]):
         self._configured_count = partition_count
         self._make_machine = make_machine
         self._shards: dict[int, Shard[Machine]] = {}
+        self._reloads: dict[int, Timer] = {}
+        """Use: by partition, when a failed shard is looked at again."""
 
     @property
     def partition_count(self) -> int:
@@ -139,10 +146,26 @@ class CoordinatorRuntime(Generic[Machine]):
     def _load(self, index: int, partition: Partition) -> Shard[Machine]:
         shard = Shard(self._context, partition, self._make_machine)
         self._shards[index] = shard
+        shard.on_failed = lambda: self._reload_later(index)
         shard.load()
         return shard
 
+    def _reload_later(self, index: int) -> None:
+        self._forget_reload(index)
+        clock = self._context.clock
+        self._reloads[index] = clock.call_later(RELOAD_SECONDS, lambda: self._reload(index))
+
+    def _reload(self, index: int) -> None:
+        self._forget_reload(index)
+        self._shard(index)
+
+    def _forget_reload(self, index: int) -> None:
+        timer = self._reloads.pop(index, None)
+        if timer is not None:
+            timer.cancel()
+
     def _let_go(self, index: int) -> None:
+        self._forget_reload(index)
         shard = self._shards.pop(index, None)
         if shard is not None:
             shard.close()

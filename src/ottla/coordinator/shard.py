@@ -116,6 +116,8 @@ class Shard(Generic[Machine]):
         """Use: the log. The replica manager has another object after it has opened the log anew."""
         self.needs_reload = False
         """Use: the shard is FAILED, but the log is not the cause: it can be read again."""
+        self.on_failed: Callable[[], None] = lambda: None
+        """Use: told that the shard has failed."""
         self._following = StepLine(turns, f"appends to {self.where}")
         """Use: the line in which all changes of memory stand, in the order of the log."""
         self._operations = Operations(self.where, turns)
@@ -320,6 +322,7 @@ class Shard(Generic[Machine]):
             return
         logger.error("the coordinator of %s is out of service: %s", self.where, why)
         self._end(ShardState.FAILED, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, why))
+        self.on_failed()
 
     def close(self) -> None:
         """Close the shard: another node leads, the topic was deleted, or this node stops."""

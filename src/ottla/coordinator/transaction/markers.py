@@ -16,6 +16,7 @@ from __future__ import annotations  # else those of inner functions are made at 
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from ottla.coordinator.appends import NO_TIMEOUT_MS
 from ottla.coordinator.group.coordinator import GroupCoordinator
@@ -37,7 +38,7 @@ from ottla.records.control import (
     EndTransactionMarker,
     build_end_transaction_marker,
 )
-from ottla.replication.append import AppendOutcome
+from ottla.replication.append import AppendOutcome, AppendRefusal
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.turns import Turns
 
@@ -109,7 +110,7 @@ class MarkerWriter:
             one_done()
 
         def afar_done(those: list[TopicPartition], done: Pending[list[ErrorCode]]) -> None:
-            codes.update(zip(those, done.value or (), strict=True))
+            codes.update(zip(those, done.value or _faulty(done, those), strict=True))
             one_done()
 
         for node, those in afar.items():
@@ -117,6 +118,23 @@ class MarkerWriter:
         for where in offsets:
             written = self._write_to_group(self._heard(marker, where, attempt), where)
             written.on_done(partial(offsets_done, where))
+
+        def data_done(outcomes: Sequence[AppendOutcome]) -> None:
+            for where, one in zip(data, outcomes, strict=True):
+                codes[where] = ErrorCode.NONE if isinstance(one, AppendResult) else one.code
+            one_done()
+
+        self._write_here(marker, data, attempt, data_done)
+        return answer
+
+    def _write_here(
+        self,
+        marker: Marker,
+        data: Sequence[TopicPartition],
+        attempt: int | None,
+        done: Callable[[Sequence[AppendOutcome]], None],
+    ) -> None:
+        """Write the marker to partitions that this node leads; call back once, perhaps at once."""
         version = marker.transaction_version
         batches = [
             (
@@ -132,16 +150,13 @@ class MarkerWriter:
             batches, acks=ACKS_ALL, timeout_ms=NO_TIMEOUT_MS
         )
 
-        def data_done(outcomes: Sequence[AppendOutcome]) -> None:
-            for where, one in zip(data, outcomes, strict=True):
-                codes[where] = ErrorCode.NONE if isinstance(one, AppendResult) else one.code
-            one_done()
+        def ended(pending: Pending[list[AppendOutcome]]) -> None:
+            done(pending.value or [AppendRefusal(code) for code in _faulty(pending, data)])
 
         if isinstance(outcome, Pending):
-            outcome.on_done(lambda done: data_done(done.value or ()))
+            outcome.on_done(ended)
         else:
-            data_done(outcome)
-        return answer
+            done(outcome)
 
     def _of_other_nodes(
         self, partitions: Sequence[TopicPartition], *, may_ask: bool
@@ -322,3 +337,13 @@ class MarkerWriter:
             producer_epoch=marker.producer_epoch,
             timestamp_ms=self._clock.wall_ms(),
         )
+
+
+def _faulty(done: Pending[Any], partitions: Sequence[TopicPartition]) -> list[ErrorCode]:
+    """Return the codes of partitions whose markers a fault of ours kept out: they are sent again.
+
+    Else the transaction would be open for good.
+    """
+    if partitions:
+        logger.error("markers could not be written to %s", partitions[0], exc_info=done.error)
+    return [ErrorCode.UNKNOWN_SERVER_ERROR for _ in partitions]

@@ -1,9 +1,12 @@
 """The coordinator over real logs: durability, restarts in the middle, timeouts."""
 
+import errno
 from collections import deque
 
 from ottla.coordinator.group.offsets.committing import CommitRequest, TopicCommit
 from ottla.coordinator.records import ProducerIdAndEpoch
+from ottla.coordinator.runtime import RELOAD_SECONDS
+from ottla.coordinator.shard import ShardState
 from ottla.coordinator.transaction.peers import Marker
 from ottla.env.clock import ManualClock
 from ottla.env.executor import ManualExecutor
@@ -11,6 +14,7 @@ from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.append import own
+from ottla.log.log import Log
 from ottla.records.compression import Codec
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 
@@ -50,6 +54,30 @@ def test_a_decision_survives_a_restart_and_is_carried_on(node):
     for index in (0, 1):
         stable, end = node.stable(index)
         assert stable == end
+
+
+def test_a_decision_is_carried_on_though_the_load_fails_and_nobody_asks(node, monkeypatch):
+    """A moment without descriptors: the transaction was open until a client named an id there."""
+    producer = node.begun()
+    assert node.produced(producer) == 0
+    ended = node.end(producer)
+    while not ended.is_done:
+        node.executor.run_next()
+    node.both.stop()
+    node.settle()
+
+    def refuse(*_, **__):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as context:
+        context.setattr(Log, "read", refuse)
+        node.boot()
+        node.settle()
+    node.clock.advance(RELOAD_SECONDS)
+    node.settle()
+    shards = list(node.transactions.runtime.shards)
+    assert [shard.state for shard in shards] == [ShardState.ACTIVE] * 2
+    assert node.state() == "CompleteCommit"
 
 
 def test_an_open_transaction_survives_a_restart_and_times_out_by_its_start(node):

@@ -33,13 +33,14 @@ class Node:
         self.due, self.written, self.waiting = [], [], []
         self.clock = ManualClock()
         appends = SimpleNamespace(many=self.append)
+        self.elsewhere = SimpleNamespace(leader_of=lambda where: None, close=lambda: None)
         self.writer = MarkerWriter(
             SimpleNamespace(get=lambda where: None, appends=appends),
             None,
             SimpleNamespace(topic=lambda name: None, partition=lambda where: "there"),
             self.clock,
             Turns(BusyClock(), call_soon=self.due.append),
-            elsewhere=SimpleNamespace(leader_of=lambda where: None, close=lambda: None),
+            elsewhere=self.elsewhere,
         )
 
     def append(self, batches, *, acks, timeout_ms):
@@ -117,3 +118,30 @@ def test_a_transaction_that_wrote_nowhere_is_over_at_once(node):
     node.writer.write_all(MARKER, [], lambda: True, lambda: done.append(1))
     assert done == [1]
     assert not node.written
+
+
+@pytest.mark.parametrize("is_afar", [True, False], ids=["afar", "here"])
+def test_a_fault_while_markers_are_written_does_not_keep_a_transaction_open_for_good(node, is_afar):
+    """What asks another node may fail in ways of its own: no thread, no memory."""
+    done, asked = [], []
+
+    def write_markers(*_):
+        asked.append(Pending())
+        return asked[-1]
+
+    if is_afar:
+        node.elsewhere.leader_of = lambda where: 2
+        node.elsewhere.is_live = lambda number: True
+        node.elsewhere.peers = SimpleNamespace(write_markers=write_markers)
+    node.writer.write_all(MARKER, PARTITIONS[:2], lambda: True, lambda: done.append(1))
+    fault = RuntimeError("can't start new thread")
+    if is_afar:
+        asked[0].fail(fault)
+    else:
+        node.waiting.pop()[1].fail(fault)
+    node.commit()
+    node.clock.advance(1)
+    if is_afar:
+        asked[1].resolve([ErrorCode.NONE] * 2)
+    node.commit()
+    assert done == [1]
