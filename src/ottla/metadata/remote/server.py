@@ -101,9 +101,12 @@ class StoreServer:
         if kind >= Kind.OF_OTHERS:
             self.on_other(kind, body)
         elif kind == Kind.RENEW_SESSION:
-            session = self._sessions.get(Number.decode(body, 0).number)
+            number = Number.decode(body, 0)
+            session = self._sessions.get(number.number)
             if session is not None:
                 session.renew()
+            else:  # Its user was told when it could not know the session yet, having stood still.
+                self.link.send(Kind.SESSION_ENDED, 0, number)
         elif kind == Kind.END_WATCH:
             self._end_watch(Number.decode(body, 0).number)
         elif kind == Kind.WATCH:

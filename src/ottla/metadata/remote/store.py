@@ -8,7 +8,6 @@ Source: cluster design, section 2.1.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from itertools import count
 
 from ottla.env.clock import Clock, Timer
 from ottla.errors import MalformedMessage
@@ -50,6 +49,8 @@ from ottla.protocol.schema import Message
 _RENEWALS_PER_TTL = 3
 _UNASKED = 0
 """The correlation of a frame that is no request's and no answer's."""
+CORRELATION_MAX = 0x7FFFFFFF
+"""After it comes 1 again: whoever asked with that has long been answered."""
 _ANSWERS: dict[int, type[Message]] = {
     Kind.FOUND: Found,
     Kind.PAGE: Page,
@@ -73,7 +74,8 @@ class RemoteStore:
         """
         self._clock = clock
         self._keeps_link = keeps_link
-        self._correlations = count(_UNASKED + 1)
+        self._correlation = _UNASKED
+        """Use: that of the last request."""
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         self._pages: dict[int, list[Entry]] = {}
         """Use: the entries of scans of which more is to come, by correlation."""
@@ -93,7 +95,7 @@ class RemoteStore:
 
     async def scan(self, prefix: str) -> tuple[list[Entry], int]:
         """Return the entries under ``prefix``, sorted by key, and the revision."""
-        correlation = next(self._correlations)
+        correlation = self._next_correlation()
         entries = self._pages[correlation] = []
         try:
             answer = await self._ask(Kind.SCAN, Named(name=prefix), correlation)
@@ -131,8 +133,11 @@ class RemoteStore:
         """Open a session. It ends with the link at the latest."""
         if ttl_seconds <= 0:
             raise ValueError(f"a session needs a time to live above 0, not {ttl_seconds}")
+        asked_at = self._clock.monotonic()  # The other end begins to count no earlier.
         number = _number(await self._ask(Kind.OPEN_SESSION, OpenSession(ttl_seconds=ttl_seconds)))
-        session = RemoteSession(self, self._clock, number, ttl_seconds, on_state)
+        session = RemoteSession(
+            self, self._clock, number, ttl_seconds, asked_at=asked_at, on_state=on_state
+        )
         self._sessions[number] = session
         on_state(SessionState.CONNECTED)
         if not self.link.is_open:
@@ -175,7 +180,7 @@ class RemoteStore:
         """Return the answer. Raises what REFUSED stands for; _LinkEnded."""
         self._check_open()
         if correlation is None:
-            correlation = next(self._correlations)
+            correlation = self._next_correlation()
         waiter: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[correlation] = waiter
         self.link.send(kind, correlation, message)
@@ -187,6 +192,10 @@ class RemoteStore:
             error = _error_of(answer)
             raise _Refusal(answer, error) if kind is Kind.COMMIT else error
         return answer
+
+    def _next_correlation(self) -> int:
+        self._correlation = self._correlation % CORRELATION_MAX + 1
+        return self._correlation
 
     def _take(self, kind: int, correlation: int, body: memoryview) -> None:
         if kind >= Kind.OF_OTHERS:
@@ -238,15 +247,18 @@ class RemoteSession:
         clock: Clock,
         number: int,
         ttl_seconds: float,
+        *,
+        asked_at: float,
         on_state: OnSessionState,
     ) -> None:
+        """``asked_at``: when it was asked for, by the monotonic clock."""
         self._store = store
         self._clock = clock
         self._number = number
         self._ttl_seconds = ttl_seconds
         self._on_state = on_state
         self._is_alive = True
-        self._renewed_at = clock.monotonic()
+        self._renewed_at = asked_at
         self._timer: Timer
         self._arm(ttl_seconds / _RENEWALS_PER_TTL, self._renew)
 

@@ -6,9 +6,9 @@ import pytest
 from ottla.env.clock import ManualClock
 from ottla.metadata.memory_store import MemoryStore
 from ottla.metadata.remote.link import FRAME_BYTES_MAX
-from ottla.metadata.remote.messages import Changes, Commit, Kind, Number, OpenSession, Watch
+from ottla.metadata.remote.messages import Changes, Commit, Found, Kind, Number, OpenSession, Watch
 from ottla.metadata.remote.server import REQUESTS_MAX, StoreServer
-from ottla.metadata.remote.store import RemoteStore
+from ottla.metadata.remote.store import CORRELATION_MAX, RemoteStore
 from ottla.metadata.store import Ambiguous, Guard, Put, SessionState, Unavailable
 
 
@@ -19,6 +19,7 @@ class Wire(asyncio.Transport):
         super().__init__()
         self.link = link
         self.frames = []
+        self.whole = []
         self.on_frame = lambda kind, body: None
         self.is_closed = self.is_paused = False
         link.connection_made(self)
@@ -26,6 +27,7 @@ class Wire(asyncio.Transport):
     def write(self, data):
         kind, correlation = struct.unpack_from(">bi", data, 4)
         self.frames.append((kind, correlation, data[9:]))
+        self.whole.append(data)
         self.on_frame(kind, data[9:])
 
     def send(self, kind, correlation, message):
@@ -204,3 +206,39 @@ async def test_the_end_of_the_link_is_the_end_of_the_holders_session(clock):
     wire.link.connection_lost(None)
     assert states == [SessionState.CONNECTED, SessionState.LOST]
     assert lost == [1]
+
+
+async def test_a_session_that_ended_before_its_number_was_heard_is_no_session(store, clock):
+    """Both came at once to a node that had stood still: it renewed for ever what there was not."""
+    near, states = Wire(StoreServer(store, clock).link), []
+    remote = RemoteStore(clock)
+    far = Wire(remote.link)
+    held = []
+    far.on_frame = lambda kind, body: near.link.data_received(far.whole[-1])
+    near.on_frame = lambda kind, body: held.append(near.whole[-1])
+    asked_at = clock.monotonic()
+    opening = asyncio.ensure_future(remote.session(9.0, states.append))
+    await turns()
+    clock.advance(9.0)
+    await turns()
+    assert [kind for kind, _, _ in near.frames] == [Kind.DONE, Kind.SESSION_ENDED]
+    remote.link.data_received(b"".join(held))
+    near.on_frame = lambda kind, body: remote.link.data_received(near.whole[-1])
+    session = await opening
+    assert session.certain_until == asked_at + 9.0
+    clock.advance(3.0)
+    await turns()
+    assert states == [SessionState.CONNECTED, SessionState.LOST]
+
+
+async def test_the_numbers_of_requests_begin_again_before_they_do_not_fit(clock):
+    """A node that has asked for two years ended for it."""
+    remote = RemoteStore(clock)
+    wire = Wire(remote.link)
+    remote._correlation = CORRELATION_MAX - 1
+    asked = [asyncio.ensure_future(remote.get("a")) for _ in range(2)]
+    await turns()
+    assert [correlation for _, correlation, _ in wire.frames] == [CORRELATION_MAX, 1]
+    for correlation in (CORRELATION_MAX, 1):
+        wire.send(Kind.FOUND, correlation, Found(entry=None))
+    assert await asyncio.gather(*asked) == [None, None]
