@@ -6,6 +6,7 @@ Loaded with the first partition of several replicas. Knows the store, the peers 
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ottla.cluster.hearing import Hearing
@@ -100,30 +101,30 @@ def make_administration(
         data.store,
         data.keys,
         data.follower,
-        lambda topic: configuration.of_topic(topic)[MIN_INSYNC_REPLICAS],
+        partial(_election_rules, configuration),
         environment.waits_clock,
     )
 
 
 def make_elector(data: Data, environment: Environment, configuration: Configuration) -> Elector:
     """Return what elects leaders while this node is the controller."""
-
-    def rules(topic: str) -> ElectionRules:
-        config = configuration.of_topic(topic)
-        return ElectionRules(
-            config[MIN_INSYNC_REPLICAS],
-            config[UNCLEAN_LEADER_ELECTION_ENABLE],
-            leader_syncs=config[FLUSH_MESSAGES] == 1,
-        )
-
     return Elector(
         data.store,
         data.keys,
         data.follower,
         node_id=configuration.node_id,
-        rules=rules,
+        rules=partial(_election_rules, configuration),
         clock=environment.waits_clock,
         ttl_seconds=configuration.at_start[BROKER_SESSION_TIMEOUT_MS] / 1000,
+    )
+
+
+def _election_rules(configuration: Configuration, topic: str) -> ElectionRules:
+    config = configuration.of_topic(topic)
+    return ElectionRules(
+        config[MIN_INSYNC_REPLICAS],
+        config[UNCLEAN_LEADER_ELECTION_ENABLE],
+        leader_syncs=config[FLUSH_MESSAGES] == 1,
     )
 
 

@@ -40,6 +40,7 @@ from ottla.replication.elections import (
     elect_unclean,
     grant_anew,
 )
+from ottla.replication.elector import ElectionRules
 from ottla.replication.judged import commit_of, leaders_registration
 
 AT_ONCE = 40
@@ -89,15 +90,15 @@ class ReplicaAdministration:
         store: MetadataStore,
         keys: Keys,
         follower: ImageFollower,
-        min_insync_replicas: Callable[[str], int],
+        rules: Callable[[str], ElectionRules],
         clock: Clock,
     ) -> None:
-        """``min_insync_replicas``: a topic's."""
+        """``rules``: a topic's."""
         self._store = store
         self._keys = keys
         self._follower = follower
         self._image = follower.image
-        self._min_insync_replicas = min_insync_replicas
+        self._rules = rules
         self._clock = clock
 
     # Elections.
@@ -115,11 +116,11 @@ class ReplicaAdministration:
         )
 
     def _prefer(self, where: TopicPartition, state: PartitionState) -> PartitionState:
-        del where
         running = self._running()
         if state.replicas[:1] == (state.leader,) and state.leader in self._image.brokers:
             raise _not_needed()
-        after = elect_preferred(state, running)
+        syncs = self._rules(where.topic).leader_syncs
+        after = elect_preferred(state, running, leader_syncs=syncs)
         if after is state:
             why = "The preferred leader was not available."
             raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, why)
@@ -129,7 +130,8 @@ class ReplicaAdministration:
         live = self._image.brokers
         if state.leader in live:
             raise _not_needed()
-        led = elect(state, live, self._min_insync_replicas(where.topic))
+        minimum, _, leader_syncs = self._rules(where.topic)
+        led = elect(state, live, minimum, leader_syncs=leader_syncs)
         after = led if led.leader in live else elect_unclean(state, live)
         if after.leader not in live:
             why = "Eligible topic partition leaders are not available."
@@ -183,7 +185,7 @@ class ReplicaAdministration:
     def _cancelled(self, state: PartitionState, where: TopicPartition) -> PartitionState:
         if not state.adding and not state.removing:
             raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-        minimum = self._min_insync_replicas(where.topic)
+        minimum = self._rules(where.topic).min_insync_replicas
         after = cancel_reassignment(state, self._image.brokers, minimum)
         if after is None:
             why = (

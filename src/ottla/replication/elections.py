@@ -24,13 +24,20 @@ def effective_min_isr(state: PartitionState, min_insync_replicas: int) -> int:
 
 
 def elect(
-    state: PartitionState, live: Collection[NodeId], min_insync_replicas: int
+    state: PartitionState,
+    live: Collection[NodeId],
+    min_insync_replicas: int,
+    *,
+    leader_syncs: bool = True,
 ) -> PartitionState:
     """Keep a live leader, else choose the first live replica of the ISR, else of the ELR.
 
     ``live``: the nodes that are registered now. Without a candidate the leader is NO_LEADER.
+    ``leader_syncs``: see ``without_former``.
     """
     led = _led_by(state, _candidate(state, live), min_insync_replicas)
+    if not leader_syncs:
+        led = without_former(state.leader, led)
     present = state._replace(
         isr=_ordered(state, state.isr),
         elr=_ordered(state, state.elr),
@@ -50,19 +57,34 @@ def fence(
     """Take a node that is not live out of the ISR, and elect.
 
     It becomes eligible (ELR) if the ISR is too small without it to commit anything. The ISR may
-    become empty: then only the eligible ones may lead. ``leader_syncs``: False: what a leader has
-    acknowledged it may have lost, and is not eligible then if others are in the ISR, who have it.
+    become empty: then only the eligible ones may lead. ``leader_syncs``: see ``without_former``.
     """
     assert node not in live
     if node not in state.isr and state.leader != node:
         return state
     isr = tuple(one for one in state.isr if one != node)
-    may_lack = node == state.leader and not leader_syncs and bool(isr)
     elr = state.elr
-    if node in state.isr and not may_lack:
+    if node in state.isr:
         elr = _ordered(state, {*elr, node})
     left = state._replace(isr=isr, elr=elr)
-    return _led_by(left, _candidate(left, live), min_insync_replicas)
+    led = _led_by(left, _candidate(left, live), min_insync_replicas)
+    return led if leader_syncs else without_former(state.leader, led)
+
+
+def without_former(leader: NodeId, state: PartitionState) -> PartitionState:
+    """Take the former ``leader`` out of ISR and ELR, if another replica has all that is committed.
+
+    For each change of leaders where leaders do not sync what they acknowledge
+    (``flush.messages``). A power cut may take that from the former one, which others have synced;
+    nobody would know, for it leads no more. It joins the ISR again as any follower does: by a
+    fetch, before which it has synced all.
+    """
+    if state.leader == leader or not {*state.isr, *state.elr} - {leader}:
+        return state
+    return state._replace(
+        isr=tuple(node for node in state.isr if node != leader),
+        elr=tuple(node for node in state.elr if node != leader),
+    )
 
 
 def elect_unclean(state: PartitionState, live: Collection[NodeId]) -> PartitionState:
@@ -101,16 +123,19 @@ def elect_unmade(state: PartitionState, live: Collection[NodeId]) -> PartitionSt
     return state
 
 
-def elect_preferred(state: PartitionState, live: Collection[NodeId]) -> PartitionState:
-    """Let the first replica lead, if it is live and in the ISR."""
+def elect_preferred(
+    state: PartitionState, live: Collection[NodeId], *, leader_syncs: bool = True
+) -> PartitionState:
+    """Let the first replica lead, if it is live and in the ISR. See ``without_former``."""
     preferred = state.replicas[0] if state.replicas else NO_LEADER
     if preferred == state.leader or preferred not in state.isr or preferred not in live:
         return state
-    return state._replace(
+    after = state._replace(
         leader=preferred,
         leader_epoch=LeaderEpoch(state.leader_epoch + 1),
         partition_epoch=state.partition_epoch + 1,
     )
+    return after if leader_syncs else without_former(state.leader, after)
 
 
 def grant_anew(state: PartitionState) -> PartitionState:

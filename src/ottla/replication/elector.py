@@ -78,7 +78,8 @@ def next_state(
     if len(state.replicas) < 2:
         return state
     after, minimum = state, rules.min_insync_replicas
-    gone = [node for node in (*state.isr, state.leader) if node != NO_LEADER and is_gone(node)]
+    # The leader first: it is not known as the one that may not have synced, once another leads.
+    gone = [node for node in (state.leader, *state.isr) if node != NO_LEADER and is_gone(node)]
     for node in dict.fromkeys(gone):
         after = fence(after, node, live, minimum, leader_syncs=rules.leader_syncs)
     if after.leader == NO_LEADER:

@@ -30,7 +30,15 @@ class PartitionHeld(Exception):
 class PartitionFlushes:
     """At most one flush in flight; whatever was appended meanwhile is in the next one."""
 
-    __slots__ = ("_between", "_executor", "_flush_waiters", "_held", "_is_flushing", "log")
+    __slots__ = (
+        "_between",
+        "_executor",
+        "_flush_waiters",
+        "_held",
+        "_is_flushing",
+        "is_given_away",
+        "log",
+    )
 
     def __init__(self, log: Log, executor: Executor) -> None:
         self.log = log
@@ -42,6 +50,17 @@ class PartitionFlushes:
         self._between: list[Callable[[], None]] = []
         self._held: list[Pending[None]] | None = None
         """The waits for ``release``, in order. None: the partition is not held."""
+        self.is_given_away = False
+        """Use: this node has asked that another one leads, and does not know whether it does."""
+
+    @property
+    def flush_messages(self) -> int:
+        """Unflushed offsets at which a flush begins; with 1 only what is flushed counts.
+
+        As configured, but 1 while another replica is asked to lead: this one is in the next ISR,
+        too, and nobody asks there whether it has synced what it acknowledged.
+        """
+        return 1 if self.is_given_away else self.log.config.flush_messages
 
     @property
     def log_dir(self) -> str:
@@ -82,7 +101,7 @@ class PartitionFlushes:
             log = self.log
             log.finish_flush(job, None)
             if log.flushed_offset != log.log_end_offset and (
-                log.log_end_offset - log.flushed_offset >= log.config.flush_messages
+                log.log_end_offset - log.flushed_offset >= self.flush_messages
                 or log.segments.unsynced  # A roll asks for a flush, too.
             ):
                 self.flush()
@@ -113,10 +132,7 @@ class PartitionFlushes:
 
     def _flush_if_due(self) -> None:
         log = self.log
-        if (
-            log.log_end_offset - log.flushed_offset >= log.config.flush_messages
-            or log.segments.unsynced
-        ):
+        if log.log_end_offset - log.flushed_offset >= self.flush_messages or log.segments.unsynced:
             self.flush()
 
     async def flush_to(self, offset: int) -> None:

@@ -28,7 +28,12 @@ from ottla.metadata.values import (
     UnreadableValue,
     decode_partition,
 )
-from ottla.replication.elections import elect_preferred, fence, finish_reassignment
+from ottla.replication.elections import (
+    elect_preferred,
+    fence,
+    finish_reassignment,
+    without_former,
+)
 from ottla.replication.fetcher import Registered
 from ottla.replication.judged import commit_of
 from ottla.replication.partition import Partition
@@ -220,15 +225,18 @@ class HandOvers:
             go_on()
 
     async def _catch_up(self, partitions: list[Partition]) -> None:
-        """Wait until all is committed there, but not for long."""
+        """Wait until all is committed there, and synced here, but not for long."""
         waiting = partitions
         deadline = self._clock.monotonic() + CATCH_UP_SECONDS
         while True:
             waiting = [
                 each
                 for each in waiting
-                if each.is_leader and each.high_watermark < each.log.log_end_offset
+                if each.is_leader
+                and min(each.high_watermark, each.log.flushed_offset) < each.log.log_end_offset
             ]
+            for each in waiting:
+                each.flush()
             if not waiting or self._clock.monotonic() >= deadline:
                 return
             await self._pause(LOOK_SECONDS)
@@ -244,6 +252,8 @@ class HandOvers:
             remote = view.remote(after.leader)
             if remote is None or remote.end_offset < partition.log.log_end_offset:
                 return None
+        if partition.log.flushed_offset < partition.high_watermark:  # flush.messages
+            after = without_former(self._me.node_id, after)
         where = partition.topic_partition
         key = self._keys.partition(partition.topic_id, where.partition)
         entry = self._follower.mirror.get(key)

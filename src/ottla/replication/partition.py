@@ -241,6 +241,7 @@ class Partition(PartitionYields):
     def configure(self, settings: PartitionSettings) -> None:
         """Take over changed settings; they hold from the next append on."""
         self.log.config = settings.log
+        self._flush_if_due()  # With ``flush.messages=1`` a restart takes all for synced.
         self.min_insync_replicas = settings.min_insync_replicas
         if self.view is not None:
             self._advance()
@@ -281,7 +282,7 @@ class Partition(PartitionYields):
             if self.has_to_wait:
                 raise PartitionHeld
         result = _append(self, records)
-        flush_messages = log.config.flush_messages
+        flush_messages = 1 if self.is_given_away else log.config.flush_messages
         if not self._is_flushing and (
             log.log_end_offset - log.flushed_offset >= flush_messages or log.segments.unsynced
         ):
@@ -354,9 +355,8 @@ class Partition(PartitionYields):
         """
         if not self.is_leader or self._held is not None:
             return
-        log = self.log
-        # This node's own copy counts as far as it is durable, if that is what flushing is to mean.
-        committed = log.flushed_offset if log.config.flush_messages == 1 else log.log_end_offset
+        log = self.log  # It counts as far as it is durable, if flushing is to mean that.
+        committed = log.flushed_offset if self.flush_messages == 1 else log.log_end_offset
         if self.view is not None:
             committed = self._committed(self.view, committed)
         if committed > self.high_watermark:

@@ -84,19 +84,26 @@ class StoreProposals:
         return outcome
 
     def hand_over(
-        self, where: TopicPartition, topic_id: TopicId, before: PartitionState, minimum: int
+        self,
+        where: TopicPartition,
+        topic_id: TopicId,
+        before: PartitionState,
+        minimum: int,
+        *,
+        leader_syncs: bool = True,
     ) -> None:
         """Let another replica lead what this node cannot serve; nothing happens if none can.
 
-        ``minimum``: ``min.insync.replicas``. Does not wait: the image tells what came of it. Does
-        nothing while it is being done.
+        ``minimum``: ``min.insync.replicas``. ``leader_syncs``: see ``fence``. Does not wait: the
+        image tells what came of it. Does nothing while it is being done.
         """
         key = self._keys.partition(topic_id, where.partition)
         if key in self._given_away:
             return
         entry, me = self._follower.mirror.get(key), self._me.node_id
         brokers = self._follower.image.brokers
-        after = fence(before, me, [node for node in brokers if node != me], minimum)
+        live = [node for node in brokers if node != me]
+        after = fence(before, me, live, minimum, leader_syncs=leader_syncs)
         if entry is None or after.leader not in brokers:
             return
         leader = Guard(self._keys.live_broker(after.leader), create_rev=brokers[after.leader].epoch)

@@ -34,9 +34,19 @@ class HandOver(Protocol):
     """The port to the store for what this node cannot serve."""
 
     def __call__(
-        self, where: TopicPartition, topic_id: TopicId, before: PartitionState, minimum: int, /
+        self,
+        where: TopicPartition,
+        topic_id: TopicId,
+        before: PartitionState,
+        minimum: int,
+        /,
+        *,
+        leader_syncs: bool,
     ) -> None:
-        """Let another replica lead, if one can; ``minimum``: ``min.insync.replicas``."""
+        """Let another replica lead, if one can; ``minimum``: ``min.insync.replicas``.
+
+        ``leader_syncs``: False: this one may have acknowledged what is lost now.
+        """
 
 
 class ReplicaPorts(NamedTuple):
@@ -141,6 +151,7 @@ class Replicas:
             partition.topic_id,
             partition.state,
             partition.min_insync_replicas,
+            leader_syncs=partition.log.config.flush_messages == 1,
         )
 
     def _follow(self, partition: Partition, leader: NodeId) -> None:

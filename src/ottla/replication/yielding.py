@@ -14,14 +14,12 @@ from ottla.replication.flushing import PartitionFlushes
 class PartitionYields(PartitionFlushes):
     """Flushes as before; appends may have to wait, while followers and consumers read on."""
 
-    __slots__ = ("_yielding", "is_given_away")
+    __slots__ = ("_yielding",)
 
     def __init__(self, log: Log, executor: Executor) -> None:
         super().__init__(log, executor)
         self._yielding: list[Pending[None]] | None = None
         """Use: appends that wait until another replica leads, or does not. None: none need to."""
-        self.is_given_away = False
-        """Use: this node has asked that another one leads, and does not know whether it does."""
 
     @property
     def is_yielding(self) -> bool:

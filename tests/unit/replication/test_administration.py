@@ -15,6 +15,7 @@ from ottla.replication.administration import (
     Move,
     ReplicaAdministration,
 )
+from ottla.replication.elector import ElectionRules
 from tests.unit.replication.test_hand_overs import A, B, C, World, state
 
 ON_THE_WAY = state((C, A, B), isr=(A, B), adding=(C,), removing=(B,))
@@ -29,9 +30,10 @@ async def world():
     await world.store.close()
 
 
-def administration(world):
+def administration(world, *, syncs=True):
+    rules = ElectionRules(1, may_be_unclean=False, leader_syncs=syncs)
     return ReplicaAdministration(
-        world.store, world.keys, world.follower, lambda topic: 1, world.clock
+        world.store, world.keys, world.follower, lambda topic: rules, world.clock
     )
 
 
@@ -45,9 +47,10 @@ async def outcomes(world, pending):
     pytest.fail("no outcome")
 
 
-async def elect(world, election, *numbers):
+async def elect(world, election, *numbers, syncs=True):
     wheres = [TopicPartition("t", number) for number in numbers]
-    pending = administration(world).elect(election, wheres, Patience(world.clock, 60_000))
+    patience = Patience(world.clock, 60_000)
+    pending = administration(world, syncs=syncs).elect(election, wheres, patience)
     return await outcomes(world, pending)
 
 
@@ -70,6 +73,23 @@ async def test_preferred_leaders_are_elected_where_they_can_and_need_to(world):
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
     assert [(await world.state(n)).leader for n in range(4)] == [A, B, A, A]
+
+
+@pytest.mark.parametrize("syncs", [True, False])
+async def test_a_leader_that_did_not_sync_is_out_of_the_isr_when_another_is_preferred(world, syncs):
+    """A power cut may take what it has acknowledged: it must not be elected before it has it."""
+    await world.begin(state((B, A, C)))
+    assert await elect(world, Election.PREFERRED, 0, syncs=syncs) == [None]
+    after = await world.state()
+    assert (after.leader, {*after.isr}) == (B, {A, B, C} if syncs else {B, C})
+
+
+async def test_a_leader_that_did_not_sync_and_is_away_stays_no_candidate(world):
+    gone = NodeId(9)
+    await world.begin(state((gone, B), isr=(gone, B), leader=gone))
+    assert await elect(world, Election.UNCLEAN, 0, syncs=False) == [None]
+    after = await world.state()
+    assert (after.leader, after.isr, after.elr, after.unclean) == (B, (B,), (), False)
 
 
 async def test_unclean_leaders_are_elected_only_where_nobody_has_all(world):

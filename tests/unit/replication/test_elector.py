@@ -89,6 +89,16 @@ def test_a_leader_that_did_not_sync_is_not_eligible_where_others_have_it_all():
     assert (both.leader, both.isr, both.elr) == (NO_LEADER, (), (2,))
     alone = look(state(isr=(1,)), without(1), minimum=2, syncs=False)
     assert alone.elr == (1,), "nobody has more"
+    eligible = look(state(isr=(1,), elr=(2,)), without(1), minimum=2, syncs=False)
+    assert (eligible.leader, eligible.isr, eligible.elr) == (2, (2,), ())
+
+
+def test_a_leader_that_did_not_sync_is_no_candidate_whoever_is_gone_with_it():
+    """The nodes may be looked at in any order: the one that led is not forgotten on the way."""
+    both = look(state(isr=(2, 1)), without(1, 2), minimum=2, syncs=False)
+    assert (both.leader, both.isr, both.elr) == (NO_LEADER, (), (2,))
+    another = look(state(isr=(2, 3, 1)), without(1, 2), minimum=2, syncs=False)
+    assert (another.leader, another.isr, another.elr) == (3, (3,), (2,))
 
 
 def test_who_was_never_seen_is_not_called_gone():

@@ -40,12 +40,13 @@ class Led:
         self.topic_id = TOPIC_ID
         self.min_insync_replicas = 1
         self.state = state
-        self.log = SimpleNamespace(log_end_offset=ends)
+        self.log = SimpleNamespace(log_end_offset=ends, flushed_offset=ends)
         self.high_watermark = has
         self.remotes = dict.fromkeys((B, C), has)
         self.is_yielding = False
         self.is_given_away = False
         self.yielded = 0
+        self.disk_works = True
 
     @property
     def is_leader(self):
@@ -65,6 +66,10 @@ class Led:
 
     def go_on_appending(self):
         self.is_yielding = False
+
+    def flush(self):
+        if self.disk_works:
+            self.log.flushed_offset = self.log.log_end_offset
 
 
 class World:
@@ -213,6 +218,19 @@ async def test_preferred_leaders_get_only_what_they_have_all_of(world):
     assert (await world.state(0)).leader == A
     after = await world.state(1)
     assert (after.leader, after.leader_epoch, after.isr) == (C, 6, NODES)
+
+
+@pytest.mark.parametrize("disk_works", [True, False])
+async def test_what_was_acknowledged_unsynced_is_synced_before_another_leads(world, disk_works):
+    """A power cut may take it afterwards, and nobody asks a follower whether it has it."""
+    await world.begin(state((B, A, C)))
+    (led,) = world.led
+    led.log.flushed_offset, led.disk_works = 4, disk_works
+    await world.done(world.hand_overs.prefer([]))
+    assert await world.done(world.hand_overs.prefer(world.led)) == 1
+    after = await world.state()
+    assert (after.leader, {*after.isr}) == (B, {A, B, C} if disk_works else {B, C})
+    assert led.log.flushed_offset == (10 if disk_works else 4)
 
 
 async def test_a_preferred_leader_that_has_just_come_is_left_alone(world):

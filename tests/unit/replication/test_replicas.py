@@ -35,7 +35,7 @@ class Leading:
             ReplicaPorts(
                 None,
                 lambda *_: Pending(),
-                lambda *told: self.handed_over.append(told),
+                lambda *told, leader_syncs: self.handed_over.append(told),
                 SimpleNamespace(look_at=lambda _: None, stop=lambda: None),
                 node.clock,
                 node.clock,
