@@ -112,9 +112,11 @@ def elect_unmade(state: PartitionState, live: Collection[NodeId]) -> PartitionSt
     """Choose the first live replica if no replica has ever made its log; else nothing changes.
 
     All nodes ended between the making of the topic and that of the first log. Nobody can have been
-    told of a record: that takes the logs of the whole ISR.
+    told of a record: that takes the logs of the whole ISR. A node that a reassignment adds has what
+    one of the others has led, at most.
     """
-    is_unmade = bool(state.replicas) and {*state.replicas} <= {*state.unmade}
+    former = {*state.replicas} - {*state.adding}
+    is_unmade = bool(former) and former <= {*state.unmade}
     if not is_unmade or state.leader != NO_LEADER or state.isr or state.elr:
         return state
     for node in state.replicas:

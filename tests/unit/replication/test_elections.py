@@ -109,6 +109,19 @@ def test_a_partition_that_no_replica_ever_made_begins_when_one_is_live():
     assert change_isr(after, (A, B, C), 2).unmade == ()
 
 
+def test_a_partition_that_no_replica_ever_made_begins_though_a_node_is_added():
+    """It was without a leader for ever: the node that is added never makes a log by itself."""
+    moving = begin_reassignment(unmade(A, of=(A, B)), (C, A))
+    lost = withdraw(withdraw(moving, B, has_made=False), C, has_made=False)
+    after = elect_unmade(lost, {B, C})
+    assert (after.leader, after.isr, after.unclean) == (C, (C,), False)
+    had = begin_reassignment(unmade(A, of=(A, B)), (C, A))
+    had = withdraw(change_isr(elect(had, {B}, 1), (B,), 1), B)
+    assert elect_unmade(had, {A, B, C}) is had, "B led it"
+    moved_anew = begin_reassignment(lost, (C,))
+    assert elect_unmade(moved_anew, {C}).leader == C
+
+
 @pytest.mark.parametrize(
     "lost",
     [
@@ -118,7 +131,7 @@ def test_a_partition_that_no_replica_ever_made_begins_when_one_is_live():
         withdraw(elect_unclean(unmade(A, B, C), {A}), A),
         state(isr=(), leader=NO_LEADER, elr=(A,))._replace(unmade=(A, B, C)),
         state(isr=(), leader=NO_LEADER, replicas=()),
-        begin_reassignment(unmade(A, B, of=(A, B)), (A, C)),
+        begin_reassignment(unmade(A, of=(A, B)), (A, C)),
     ],
     ids=("two", "lost", "lost later", "unclean", "eligible", "none", "moved"),
 )
