@@ -15,6 +15,8 @@ from ottla.log.config import LogConfig
 from ottla.log.directories.cutting import LogCuts
 from ottla.log.directories.manager import LogManager
 from ottla.log.files.checkpoints import read_offset_checkpoint
+from ottla.log.files.layout import LOG_START_CHECKPOINT
+from ottla.log.upkeep.front import raise_start_offset
 from ottla.metadata.image import PartitionChange
 from ottla.pending import pending_of
 from ottla.replication.cutting import Cutting
@@ -352,3 +354,19 @@ async def test_a_refused_call_leaves_a_log_that_serves_or_one_that_a_restart_ope
         end = again.get(T0).log_end_offset
         assert end == 1000 or stored(again.get(T0)) == before[: len(before) * end // 24]
         assert end >= 8
+
+
+async def test_a_power_cut_amid_a_cut_brings_no_deleted_records_back(make_node, words):
+    """A checkpoint that was made meanwhile said that the log starts where it was flushed to."""
+    node = filled(make_node, words)
+    log = node.partition().log
+    base = log.segments.holding(16).base_offset
+    assert base < 14
+    raise_start_offset(log, 14)
+    run_checkpoint(node)
+    LogCuts(node.log_manager, node.clock).cut_job(log, 16)
+    run_checkpoint(node)
+    path = f"/data/{LOG_START_CHECKPOINT}"
+    assert read_offset_checkpoint(node.disk, path) == {T0: 14}
+    again = restart(node.disk.inner.crash(SeededRng(3))).get(T0)
+    assert again.log_start_offset == 14

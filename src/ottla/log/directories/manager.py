@@ -359,8 +359,11 @@ class LogManager:
             for holder in {log_dir, self.copying.get(topic_partition, log_dir)}:
                 if (points := files.get(f"{holder}/{RECOVERY_POINT_CHECKPOINT}")) is not None:
                     points[topic_partition] = log.flushed_offset
-                    if start_offset > 0:
-                        files[f"{holder}/{LOG_START_CHECKPOINT}"][topic_partition] = start_offset
+                    path = f"{holder}/{LOG_START_CHECKPOINT}"
+                    # A log that is being cut is flushed to less: what was deleted stays so.
+                    said = (self.checkpoints.says(path) or {}).get(topic_partition, 0)
+                    if (told := max(start_offset, min(said, log.log_start_offset))) > 0:
+                        files[path][topic_partition] = told
         return self.checkpoints.job(files)
 
     def high_watermark_job(self, high_watermark_of: HighWatermarkOf = as_flushed) -> CheckpointJob:
