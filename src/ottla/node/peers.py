@@ -100,6 +100,10 @@ class Peer:
             except (ConnectionFailed, KafkaError) as error:
                 self._failed(error)
                 raise
+            except Exception as fault:  # No thread to look a name up, no memory, or a fault of ours
+                logger.exception("node %d could not be reached, unexpectedly", self._node)
+                self._failed(fault)
+                raise KafkaError(UNREACHABLE, f"node {self._node}: {fault!r}") from fault
             self._connection = connection
             self._pause_seconds = 0.0
             return connection

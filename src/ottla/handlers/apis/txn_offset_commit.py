@@ -9,7 +9,7 @@ from ottla.coordinator.group.offsets.committing import CommitRequest, TopicCommi
 from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from ottla.coordinator.records import ProducerIdAndEpoch
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
-from ottla.coordinator.transaction.peers import Producer
+from ottla.coordinator.transaction.peers import UNREACHABLE, Producer
 from ottla.coordinator.transaction.verifying import Verified
 from ottla.coordinator.transaction.version import SERVER_VERSION
 from ottla.errors import ErrorCode, KafkaError
@@ -103,7 +103,8 @@ class TxnOffsetCommit:
             committed.take_over(done)
 
         def answered(done: Pending[ErrorCode]) -> None:
-            code = done.value or ErrorCode.NONE
+            # A question that failed confirms nothing: the offsets would be pending for good.
+            code = UNREACHABLE if done.value is None else done.value
             if code is ErrorCode.NONE:
                 self._groups.commit_offsets(asked).on_done(over)
                 return

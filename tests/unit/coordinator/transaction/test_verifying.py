@@ -1,12 +1,17 @@
 """A coordinator on another node confirms a partition: its word holds until a marker comes."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from ottla.coordinator.group.offsets.committing import TopicCommit
 from ottla.coordinator.transaction.peers import Marker, Producer
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.produce.transactional import TransactionalAppends
+from ottla.handlers.apis.txn_offset_commit import TxnOffsetCommit
 from ottla.ids import NodeId, TopicPartition
 from ottla.pending import Pending
+from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 
@@ -90,6 +95,31 @@ def test_a_refusal_is_told_as_that_of_a_coordinator_here(node, asked, said, told
     asked[0][1].resolve({WHERE: said})
     assert code_of(node, produced) == told
     assert node.stable() == (0, 0)
+
+
+def test_a_question_that_fails_confirms_nothing_and_is_answered(node, asked):
+    produced = node.produce(PRODUCER)
+    asked[0][1].fail(RuntimeError("can't start new thread"))
+    assert code_of(node, produced) == ErrorCode.NOT_ENOUGH_REPLICAS, "it is tried again"
+    assert node.stable() == (0, 0)
+
+
+def test_offsets_of_a_question_that_fails_are_not_written(node, monkeypatch):
+    """They were, and pending for good: no coordinator knew of them."""
+    asked = Pending()
+    monkeypatch.setattr(node.transactions, "elsewhere", lambda name: 2, raising=False)
+    monkeypatch.setattr(node.transactions, "ask_elsewhere", lambda *_, **__: asked)
+    image = SimpleNamespace(topic=node.topics.get)
+    handler = TxnOffsetCommit(node.coordinator, node.transactions, image, node.node.replica_manager)
+    topics = [TopicCommit("t", [(0, 5, -1, "")])]
+    request = TxnOffsetCommitRequest(
+        transactional_id="far", group_id="g", producer_id=7, producer_epoch=0, topics=[]
+    )
+    committed = handler._commit(request, topics, 5)
+    asked.fail(RuntimeError("can't start new thread"))
+    node.settle()
+    assert committed.error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not node.shard("g").machine.offsets.has_open_transaction("g")
 
 
 @pytest.mark.parametrize("said", [ErrorCode.NONE, ErrorCode.PRODUCER_FENCED])

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
-from ottla.coordinator.transaction.peers import Producer
+from ottla.coordinator.transaction.peers import UNREACHABLE, Producer
 from ottla.coordinator.transaction.verifying import Verified
 from ottla.coordinator.transaction.version import SERVER_VERSION
 from ottla.errors import ErrorCode, KafkaError
@@ -118,8 +118,10 @@ class TransactionalAppends:
 
         def answered(done: Pending[Mapping[TopicPartition, ErrorCode]]) -> None:
             let_go()
-            assert done.value is not None, "a coordinator answers"
-            codes = {**refused, **done.value}
+            said = done.value
+            if said is None:  # The question failed: it confirms nothing.
+                said = dict.fromkeys(unknown, UNREACHABLE)
+            codes = {**refused, **said}
             for where in gaps:
                 if codes[where] is ErrorCode.NONE:
                     codes[where] = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
