@@ -441,5 +441,7 @@ def _refuse_faulty(refuse: Refuse) -> None:
 
 
 def _first(pending: Pending[list[AppendOutcome]]) -> AppendOutcome:
-    assert pending.value is not None, "an append resolves, it does not fail"
+    if pending.value is None:  # As where it fails at once.
+        logger.error("an append that had to wait failed unexpectedly", exc_info=pending.error)
+        return AppendRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, "see the broker's log")
     return pending.value[0]

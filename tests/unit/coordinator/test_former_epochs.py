@@ -10,6 +10,7 @@ from ottla.env.faulty_disk import DiskCall
 from ottla.errors import ErrorCode
 from ottla.log.directories.cutting import LogCuts
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
+from ottla.replication.partition import Partition
 from ottla.turns import Turns
 
 
@@ -68,6 +69,31 @@ def test_a_commit_that_waited_over_a_new_epoch_is_not_told_and_forgotten(held, w
     groups.settle()
     assert words.result_of(committed).code is ErrorCode.NOT_COORDINATOR
     assert groups.fetch("g") == {("t", 0): 5}
+    held.check_memory()
+
+
+def test_a_fault_in_an_append_that_waited_is_answered_and_the_shard_serves_on(
+    held, words, monkeypatch, caplog
+):
+    """Nothing of the shard was written any more, and nobody was told."""
+    groups = held.groups
+    go_on = held.wait("yielding")
+    commits = [groups.commit("g", (0, offset)) for offset in (6, 7)]
+
+    def fails(*_, **__):
+        raise RuntimeError("a fault")
+
+    with monkeypatch.context() as context:
+        context.setattr(Partition, "append", fails)
+        go_on()
+    groups.settle()
+    codes = [words.result_of(commit).code for commit in commits]
+    assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+    assert "a fault" in caplog.text
+    committed = groups.commit("g", (0, 8))
+    groups.settle()
+    assert words.result_of(committed) == [ErrorCode.NONE]
+    assert groups.fetch("g") == {("t", 0): 8}
     held.check_memory()
 
 

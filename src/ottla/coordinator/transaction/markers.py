@@ -105,8 +105,7 @@ class MarkerWriter:
                 answer.resolve([codes[where] for where in asked])
 
         def offsets_done(where: TopicPartition, done: Pending[ErrorCode]) -> None:
-            assert done.value is not None, "only a KafkaError keeps a marker out"
-            codes[where] = done.value
+            (codes[where],) = _faulty(done, [where]) if done.value is None else [done.value]
             one_done()
 
         def afar_done(those: list[TopicPartition], done: Pending[list[ErrorCode]]) -> None:
