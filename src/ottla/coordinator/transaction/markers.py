@@ -31,7 +31,7 @@ from ottla.ids import NodeId, TopicPartition
 from ottla.log.append import own
 from ottla.log.results import AppendResult
 from ottla.metadata.image import MetadataDelta, MetadataImage
-from ottla.pending import Pending
+from ottla.pending import Pending, failed
 from ottla.protocol.messages.produce import ACKS_ALL
 from ottla.records.control import (
     ControlType,
@@ -213,7 +213,8 @@ class MarkerWriter:
                 self._go_on(marker, left, is_wanted, done, attempt)
 
         def written(some: Sequence[TopicPartition], answer: Pending[list[ErrorCode]]) -> None:
-            left.extend(self._without(marker, some, answer.value or [], attempt))
+            codes = answer.value or _faulty(answer, some)
+            left.extend(self._without(marker, some, codes, attempt))
             one_over()
 
         def steps() -> Iterator[None]:
@@ -223,7 +224,11 @@ class MarkerWriter:
                     return
                 unanswered += 1
                 some = partitions[begin : begin + PARTITIONS_PER_STEP]
-                self.write(marker, some, attempt=attempt).on_done(partial(written, some))
+                try:
+                    answer = self.write(marker, some, attempt=attempt)
+                except Exception as fault:  # noqa: BLE001 - it is logged with the outcome
+                    answer = failed(fault)
+                answer.on_done(partial(written, some))
                 yield
             one_over()
 

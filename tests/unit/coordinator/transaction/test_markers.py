@@ -145,3 +145,19 @@ def test_a_fault_while_markers_are_written_does_not_keep_a_transaction_open_for_
         asked[1].resolve([ErrorCode.NONE] * 2)
     node.commit()
     assert done == [1]
+
+
+def test_a_fault_at_once_is_none_for_good_either(node, monkeypatch, caplog):
+    done = []
+
+    def fails(*_, **__):
+        raise RuntimeError("a fault")
+
+    with monkeypatch.context() as context:
+        context.setattr(MarkerWriter, "write", fails)
+        node.writer.write_all(MARKER, PARTITIONS[:2], lambda: True, lambda: done.append(1))
+    assert "a fault" in caplog.text
+    assert not done
+    node.clock.advance(1)
+    node.commit()
+    assert done == [1]
