@@ -2,12 +2,16 @@
 
 A node takes a block of ids from the store at a time. A block is never given out again, so a restart
 wastes at most one. A store that is an older copy would give blocks a second time: whoever finds ids
-that were given says so (``known``). Source: KIP-730.
+that were given says so (``known``). Of several hosts the one that has them may start later: there a
+block begins at the time of day at least (``id_of_now``), which no backup takes back. Source:
+KIP-730.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 
+from ottla.env.clock import Clock
 from ottla.env.tasks import begin_task
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import ProducerId
@@ -19,12 +23,25 @@ from ottla.pending import Pending, pending_of
 logger = logging.getLogger(__name__)
 
 BLOCK_SIZE = 1000
+COUNTED_FROM_MS = 1_577_836_800_000
+"""The year 2020. One id a millisecond since then: as many as adoption believes until 2054."""
+
+
+def _none() -> int:
+    return 0
+
+
+def id_of_now(clock: Clock) -> int:
+    """Return an id above all that were ever given, if those were fewer than 1,000 a second."""
+    return max(clock.wall_ms() - COUNTED_FROM_MS, 0)
 
 
 class ProducerIds:
     """Gives out ids from this node's block, and takes the next block when it is used up."""
 
     def __init__(self, store: MetadataStore, block_key: str) -> None:
+        self.lowest: Callable[[], int] = _none
+        """Tells below what no block begins now."""
         self._store = store
         self._block_key = block_key
         self._next = 0
@@ -117,4 +134,4 @@ class ProducerIds:
     def _next_block(self, value: bytes | None) -> bytes:
         """Return the key's next value: the first id after the block that is taken now."""
         before = 0 if value is None else decode_number(value)
-        return encode_number(max(before, self._free) + BLOCK_SIZE)
+        return encode_number(max(before, self._free, self.lowest()) + BLOCK_SIZE)

@@ -5,15 +5,17 @@ Owns how they are put together. Knows no client: the doors are opened in front o
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster.configs import Configs
 from ottla.cluster.controller import Controller, Hosted
-from ottla.cluster.producer_ids import ProducerIds
+from ottla.cluster.producer_ids import ProducerIds, id_of_now
 from ottla.cluster.topics import Placement
 from ottla.config import broker as options
 from ottla.config import coordinator as coordinator_options
+from ottla.config import hosts
 from ottla.config import log as log_options
 from ottla.config import replication as replication_options
 from ottla.config.topic import topic_config
@@ -196,6 +198,8 @@ def begin_work(
     elections = Elections(data, environment, configuration, replica_manager)
     data.follower.add_listener(elections.apply)
     producer_ids = ProducerIds(data.store, data.keys.producer_id_block)
+    if config[hosts.CLUSTER] is not None:
+        producer_ids.lowest = partial(id_of_now, environment.clock)
 
     def make() -> Coordinators:
         from ottla.node.coordinators import make_coordinators  # noqa: PLC0415 - many need none

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from ottla.cluster.producer_ids import BLOCK_SIZE, ProducerIds
-from ottla.metadata.store import Unavailable
+from ottla.cluster.producer_ids import BLOCK_SIZE, ProducerIds, id_of_now
+from ottla.env.clock import ManualClock
+from ottla.metadata.store import Put, Unavailable
 from ottla.pending import outcome_of
 
 
@@ -26,6 +27,24 @@ async def test_an_id_that_a_transactional_id_has_is_given_to_nobody_by_an_older_
     await settle()
     assert await outcome_of(ids.next()) == 1235
     assert await outcome_of(of_another_node.next()) > 1234 + BLOCK_SIZE
+
+
+async def test_a_restored_etcd_gives_no_id_twice_though_its_owner_starts_later(make, following):
+    """What the other host's logs know is not known yet: a resend would be taken for stored."""
+    clock, key = ManualClock(), following.keys.producer_id_block
+
+    def start():
+        ids = make()
+        ids.lowest = lambda: id_of_now(clock)
+        return ids
+
+    await outcome_of(start().next())
+    backup = await following.store.get(key)
+    given = {await outcome_of(start().next()) for _ in range(20)}
+    await following.store.commit([], [Put(key, backup.value)])
+    clock.advance(60)  # It takes a person at least that long.
+    later = start()
+    assert given.isdisjoint([await outcome_of(later.next()) for _ in range(20 * BLOCK_SIZE)])
 
 
 async def test_ids_of_the_block_at_hand_that_somebody_has_are_left_out(make):
