@@ -212,7 +212,17 @@ class ReplicaAdministration:
                     found += outcomes
             return found
 
-        return each_in_time(batches, self._do, patience).then(gathered)
+        return each_in_time(batches, self._do, patience, first=self._catch_up).then(gathered)
+
+    async def _catch_up(self) -> None:
+        """Hear of what was done by way of other nodes before. Raises KafkaError.
+
+        Writes are guarded; that nothing is to be done is told by the image alone.
+        """
+        try:
+            await self._follower.catch_up()
+        except MetadataError as error:
+            raise _not_sure(error) from error
 
     async def _do(self, tasks: list[_Task]) -> list[Outcome]:
         """Commit what is to be changed together; what cannot be so, one after the other."""
@@ -287,8 +297,7 @@ class ReplicaAdministration:
         except GuardFailed:
             return False
         except MetadataError as error:
-            why = f"the metadata store does not answer for sure: {error}"
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from error
+            raise _not_sure(error) from error
         return True
 
     async def _pause(self) -> None:
@@ -298,6 +307,11 @@ class ReplicaAdministration:
             await over.wait()
         finally:
             timer.cancel()
+
+
+def _not_sure(error: MetadataError) -> KafkaError:
+    why = f"the metadata store does not answer for sure: {error}"
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
 
 
 def _not_needed() -> KafkaError:

@@ -189,7 +189,7 @@ async def test_many_are_changed_in_few_commits_and_one_that_fails_alone_fails_al
     found = await reassign(world, *wanted)
     assert found[3] is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert set(found[:3] + found[4:]) == {None}
-    assert commits == [AT_ONCE - 1, 5]
+    assert commits == [0, AT_ONCE - 1, 5], "the first asks what others have done"
 
 
 async def test_one_named_twice_is_changed_twice(world):
@@ -223,3 +223,33 @@ async def test_no_node_gets_a_replica_of_a_topic_that_was_just_deleted(world, mo
     monkeypatch.setattr(world.store, "commit", after_the_deletion)
     assert await reassign(world, (0, [A, C])) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert (await world.state()).replicas == (A, B)
+
+
+def hear_late(world):
+    """Let this node hear of changes some turns of the loop later than others."""
+    mirror = world.follower.mirror
+    hear = mirror._apply
+
+    def later(change_set, turns=50):
+        if turns:
+            asyncio.get_running_loop().call_soon(later, change_set, turns - 1)
+        else:
+            hear(change_set)
+
+    mirror._apply = later
+
+
+async def test_what_was_done_by_way_of_another_node_is_known_before_nothing_is_to_be_done(world):
+    """A move back was told as done, and the replicas went on; a cancel, that there is no move."""
+    before = state((A, B), isr=(A, B))
+    await world.begin(before, before, before)
+    hear_late(world)
+    for number in (0, 1):
+        await world.put(number, ON_THE_WAY)
+    assert await reassign(world, (0, (A, B)), (1, None)) == [None, None]
+    back, cancelled = await world.state(0), await world.state(1)
+    assert (back.replicas, back.removing) == ((A, B, C), (C,))
+    assert (cancelled.replicas, cancelled.adding) == ((A, B), ())
+    await world.put(2, before._replace(leader=B, partition_epoch=8))
+    assert await elect(world, Election.PREFERRED, 2) == [None]
+    assert (await world.state(2)).leader == A
