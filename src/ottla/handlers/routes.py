@@ -123,7 +123,9 @@ def _alter_partition_reassignments(services: Services) -> Handler[Any]:
 def _list_partition_reassignments(services: Services) -> Handler[Any]:
     from ottla.handlers.apis.list_partition_reassignments import ListPartitionReassignments
 
-    return ListPartitionReassignments(services.image)
+    return ListPartitionReassignments(
+        services.replica_administration(), services.image, services.clock
+    )
 
 
 def _delete_records(services: Services) -> Handler[Any]:

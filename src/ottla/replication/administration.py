@@ -195,7 +195,15 @@ class ReplicaAdministration:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
         return after
 
-    # Both.
+    # All.
+
+    def heard(self, patience: Patience) -> Pending[list[Outcome]]:
+        """Hear of what was done by way of other nodes before; the Pending gets one outcome."""
+
+        async def nothing(_: None) -> Outcome:
+            return None
+
+        return each_in_time([None], nothing, patience, first=self._catch_up)
 
     def _carry_out(self, tasks: Sequence[_Task], patience: Patience) -> Pending[list[Outcome]]:
         left = iter(tasks)

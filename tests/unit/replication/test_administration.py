@@ -6,9 +6,11 @@ import pytest
 
 from ottla.cluster.in_time import Patience
 from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.apis.list_partition_reassignments import ListPartitionReassignments
 from ottla.ids import NodeId, TopicPartition
 from ottla.metadata.store import Delete, Put
 from ottla.metadata.values import NO_LEADER, KnownBrokerValue, encode_known_broker
+from ottla.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from ottla.replication.administration import (
     AT_ONCE,
     Election,
@@ -253,3 +255,26 @@ async def test_what_was_done_by_way_of_another_node_is_known_before_nothing_is_t
     await world.put(2, before._replace(leader=B, partition_epoch=8))
     assert await elect(world, Election.PREFERRED, 2) == [None]
     assert (await world.state(2)).leader == A
+
+
+async def test_a_reassignment_that_another_node_was_asked_for_is_listed_at_once(world):
+    """It was taken for one that is over: its old nodes might be stopped."""
+    await world.begin(state((A, B), isr=(A, B)))
+    hear_late(world)
+    await world.put(0, ON_THE_WAY)
+    handler = ListPartitionReassignments(administration(world), world.follower.image, world.clock)
+    steps = handler.handle(ListPartitionReassignmentsRequest(topics=None), None)
+    heard = next(steps)
+    assert await outcomes(world, heard) == [None]
+    (topic,) = answer_of(steps, heard.value).topics
+    assert [part.partition_index for part in topic.partitions] == [0]
+
+
+def answer_of(steps, value):
+    """Send what a handler waits for, and return its answer."""
+    try:
+        steps.send(value)
+        while True:
+            next(steps)
+    except StopIteration as end:
+        return end.value

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable
 
+from ottla.cluster.in_time import Patience
+from ottla.env.clock import Clock
+from ottla.errors import KafkaError
 from ottla.handlers.call import Call
 from ottla.metadata.image import MetadataImage, TopicImage
 from ottla.protocol.messages.list_partition_reassignments import (
@@ -10,20 +13,35 @@ from ottla.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from ottla.replication.administration import ReplicaAdministration
 from ottla.sliced import STRIDE, Steps
 
 
 class ListPartitionReassignments:
-    """Answers from the image."""
+    """Answers from the image, once it has what was asked for by way of other nodes before.
 
-    def __init__(self, image: MetadataImage) -> None:
+    Else a reassignment that has just begun would be taken for one that is over.
+    """
+
+    def __init__(
+        self, administration: ReplicaAdministration, image: MetadataImage, clock: Clock
+    ) -> None:
+        self._administration = administration
         self._image = image
+        self._clock = clock
 
     def handle(
         self, request: ListPartitionReassignmentsRequest, call: Call
     ) -> Steps[ListPartitionReassignmentsResponse]:
         """Tell of those named, or of all; what does not exist or does not move is left out."""
         del call
+        outcomes: list[KafkaError | None] = yield self._administration.heard(
+            Patience(self._clock, max(request.timeout_ms, 1))
+        )
+        if (behind := outcomes[0]) is not None:
+            return ListPartitionReassignmentsResponse(
+                error_code=behind.code, error_message=behind.why, topics=[]
+            )
         found: list[OngoingTopicReassignment] = []
         if request.topics is None:
             for topic in list(self._image.topics.values()):
