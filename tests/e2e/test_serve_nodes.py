@@ -127,7 +127,7 @@ def test_a_killed_node_comes_back_while_the_others_serve(nodes):
     read = ottla(nodes, "consume", "killed", "--from", "earliest", "-f", "%v\\n").split()
     assert sorted(map(int, read)) == list(range(60))
     assert "[node 2]" not in nodes.log_text() or "Traceback" not in nodes.log_text()
-    assert "node 2 ended by signal 9; it starts again in 0.2 s" in nodes.log_text()
+    assert "node 2 ended by signal 9; it starts again in 0.05 s" in nodes.log_text()
 
 
 def leaders(peer, topic):

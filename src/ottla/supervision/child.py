@@ -190,7 +190,7 @@ class Child:
             self.on_over(self, code)
             return
         how = _how(code) if was_serving else f"{_how(code)} before it served"
-        logger.error("node %d %s; it starts again in %.1f s", self.node, how, pause_seconds)
+        logger.error("node %d %s; it starts again in %.2f s", self.node, how, pause_seconds)
         self._come_back_after(pause_seconds)
 
     def _come_back_after(self, pause_seconds: float) -> None:

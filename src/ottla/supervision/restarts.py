@@ -4,7 +4,7 @@ A node that has served comes back: soon after good service, later each time whil
 one that has never served would not the next time, either. Source: cluster design, section 2.5.
 """
 
-FIRST_PAUSE_SECONDS = 0.2
+FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 10.0
 WELL_SECONDS = 2.0
 """A node that served for so long counts as well: its next pause is the first one again. It has done

@@ -81,7 +81,7 @@ async def test_a_first_start_that_ends_without_a_word_is_told_by_its_exit_code(h
 
 async def test_a_node_that_ends_comes_back_after_its_pause_and_not_before(host):
     supervisor = await host.started(2)
-    for times, pause_seconds in ((2, 0.2), (3, 0.4), (4, 0.8)):
+    for times, pause_seconds in ((2, 0.05), (3, 0.1), (4, 0.2)):
         host.processes.newest(2).end(-9)
         await host.settle()
         host.clock.advance(pause_seconds - 0.01)
