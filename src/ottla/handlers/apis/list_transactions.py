@@ -80,17 +80,12 @@ class ListTransactions:
 
     def _matching(self, pattern: str | None) -> Steps[Sequence[Transaction]]:
         """Return the transactions whose ids match; None and "" match all. Raises KafkaError."""
-        matches = TopicPattern(pattern).matches if pattern else None
         found = self._transactions.list_all()
-        if matches is None:
+        if not pattern:
             return found
-        matching = []
-        for count, one in enumerate(found, 1):
-            if matches(one.transactional_id):
-                matching.append(one)
-            if not count % STRIDE:
-                yield None
-        return matching
+        names = yield from each(found, lambda one: one.transactional_id)
+        matching = frozenset((yield from TopicPattern(pattern).select(names)))
+        return [one for one in found if one.transactional_id in matching]
 
 
 def _refused(code: ErrorCode) -> ListTransactionsResponse:

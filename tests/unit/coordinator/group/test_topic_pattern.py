@@ -83,6 +83,35 @@ def test_nobody_waits_for_an_expression_however_many_topics_there_are(pattern):
     assert time.process_time() - started < 3
 
 
+@pytest.mark.parametrize(
+    "pattern", ["(?:[a-z]?){999}", f"(?:[{'!-!' * 1350}a-z]?){{999}}", r"(?:[^\WA-Z]?){999}"]
+)
+def test_others_have_their_turns_amid_a_name(pattern):
+    """The second one held the loop for 10 s by one topic with a long name."""
+    steps = TopicPattern(pattern).select(["a" * 249])
+    longest = 0.0
+    with contextlib.suppress(KafkaError, StopIteration):
+        while True:
+            started = time.process_time()
+            next(steps)
+            longest = max(longest, time.process_time() - started)
+    assert longest < 0.05
+
+
+def test_others_have_their_turns_amid_names_that_only_cost_look_ups():
+    names = ["a" * 32_000] * 64
+    turns = list(TopicPattern("a*").select(names))
+    assert len(turns) >= 64 * 32_000 / topic_pattern.PAUSE_CHARACTERS / 2
+
+
+def test_ranges_of_a_class_are_merged():
+    compiled = TopicPattern("[b-dc-fx-zm-m]")
+    members = [one for one in map(chr, range(32, 127)) if compiled.matches(one)]
+    assert members == list("bcdefmxyz")
+    negated = TopicPattern("[^b-dc-fx-zm-m]")
+    assert [one for one in map(chr, range(32, 127)) if not negated.matches(one)] == members
+
+
 def test_an_expression_that_costs_too_much_is_given_up(monkeypatch):
     monkeypatch.setattr(topic_pattern, "WORK_MAX", 20)
     compiled = TopicPattern("(.?a.?b){5}")

@@ -70,8 +70,7 @@ def resolve_regexes(
 def _matching(
     regex: str, names: Sequence[str], may_describe: Callable[[str], bool] | None
 ) -> Steps[frozenset[str]]:
-    matches = yield from each(names, TopicPattern(regex).matches)
-    matching = list(compress(names, matches))
+    matching = yield from TopicPattern(regex).select(names)
     if may_describe is not None:
         allowed = yield from each(matching, may_describe)
         return frozenset(compress(matching, allowed))

@@ -8,13 +8,16 @@ r"""Regular expressions over topic names, in time linear in the name: no express
 A subset of RE2, the syntax of Kafka: no flags, named groups or Unicode classes. The expression
 becomes a machine without memory (Thompson); a name is held against all its states at once, and
 the sets of states that were met are kept, so that most characters cost a look-up. The whole name
-has to match. Texts of refusals are RE2's. Pure. Source: reliability row 27; RE2's syntax page.
+has to match. Others have their turns amid a name, too. Texts of refusals are RE2's. Pure.
+Source: reliability row 27; RE2's syntax page.
 """
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.sliced import Steps, at_once
 
 PATTERN_LENGTH_MAX = 4096
 STATES_MAX = 2000
@@ -24,6 +27,10 @@ REPEAT_MAX = 1000
 SETS_KEPT_MAX = 2000
 WORK_MAX = 500_000
 """States that one pattern may look at without a look-up: some tenths of a second."""
+PAUSE_WORK = 4_000
+"""After so many of them others have a turn: 1 ms or so."""
+PAUSE_CHARACTERS = 8_192
+"""After so many characters of names as well, each of which may cost a look-up only."""
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _DIGIT = frozenset("0123456789")
 _SPACE = frozenset(" \t\n\r\f")
@@ -81,19 +88,45 @@ class TopicPattern:
         """Use: whether the name matches if it ends with this character."""
         self._work = 0
         """Use: states looked at that no look-up saved; what a hostile expression may cost."""
+        self._pause_at = PAUSE_WORK
 
     def matches(self, name: str) -> bool:
-        """Tell whether the whole of ``name`` matches.
+        """Tell whether the whole of ``name`` matches; raises as ``select``."""
+        return bool(at_once(self.select([name])))
+
+    def select(self, names: Sequence[str]) -> Steps[list[str]]:
+        """Return the names that match as a whole, in their order.
 
         Raises KafkaError (INVALID_REGULAR_EXPRESSION) once this has cost too much over all names.
         """
+        found: list[str] = []
+        characters = 0
+        for name in names:
+            if (yield from self._is_match(name)):
+                found.append(name)
+            characters += len(name) + 1
+            if characters >= PAUSE_CHARACTERS:
+                characters = 0
+                yield None
+        yield None  # A caller may run many short ones in a row.
+        return found
+
+    def _is_match(self, name: str) -> Steps[bool]:
         if not name:
             empty = self._closure((self._first,), at_start=True, at_end=True)
             return self._accepting in empty
         at = self._keep(self._start)
-        for character in name[:-1]:
-            found = self._moves[at].get(character)
-            at = self._move(at, character) if found is None else found
+        for begin in range(0, len(name) - 1, PAUSE_CHARACTERS):
+            for character in name[begin : min(begin + PAUSE_CHARACTERS, len(name) - 1)]:
+                found = self._moves[at].get(character)
+                if found is None:
+                    found = self._move(at, character)
+                    if self._work >= self._pause_at:
+                        self._pause_at = self._work + PAUSE_WORK
+                        yield None
+                at = found
+            if begin:
+                yield None
         return self._ends(at, name[-1])
 
     def _keep(self, states: frozenset[int]) -> int:
@@ -361,12 +394,31 @@ def _class_of(
     *,
     is_negated: bool,
 ) -> Accepts:
+    starts, ends = _merged(ranges)
+
     def accepts(one: str) -> bool:
+        at = bisect_right(starts, one)
         is_in = (
             one in members
-            or any(low <= one <= high for low, high in ranges)
+            or (at > 0 and one <= ends[at - 1])
             or any(one not in others for others in excluded)
         )
         return is_in is not is_negated
 
     return accepts
+
+
+def _merged(ranges: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    """Return where ranges begin and end, in order and none within another.
+
+    However many an expression names, a character is looked for in a few steps.
+    """
+    starts: list[str] = []
+    ends: list[str] = []
+    for low, high in sorted(ranges):
+        if ends and low <= ends[-1]:
+            ends[-1] = max(ends[-1], high)
+        else:
+            starts.append(low)
+            ends.append(high)
+    return starts, ends
