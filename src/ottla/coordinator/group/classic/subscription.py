@@ -5,7 +5,9 @@
     assignment   = version int16, array of partitions, user_data bytes
     partitions   = topic string, array of int32
 
-Later versions only append. Source: Kafka's ConsumerProtocolSubscription and -Assignment.
+Later versions only append. Whoever joins may say that millions of topics follow, each of two bytes:
+no more than ``ELEMENTS_MAX`` are read in one go. Source: Kafka's ConsumerProtocolSubscription and
+-Assignment.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +15,14 @@ from struct import Struct, error, pack
 from typing import NamedTuple
 
 VERSION_MAX = 3
+ELEMENTS_MAX = 100_000
+"""The most numbers of partitions that are read in one go: some ms."""
+NAME_COST = 5
+"""A name takes so much longer to read than a number."""
+LISTS_KEPT = 8
+LIST_BYTES_MAX = 64 * 1024
+"""So many lists of topics, and none that is longer, are known by their bytes when they come again.
+"""
 OWNED_SINCE, GENERATION_SINCE, RACK_SINCE = 1, 2, 3
 _INT16, _INT32 = Struct(">h"), Struct(">i")
 _NULL_BYTES = _INT32.pack(-1)
@@ -28,11 +38,23 @@ class Subscription(NamedTuple):
 
 
 def subscribed_topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """Return the topics of all subscriptions; None when one of them cannot be read."""
+    """Return the topics of all subscriptions; None when they cannot be read, or are too many.
+
+    Members that read the same topics name them by the same bytes, which are read once.
+    """
     topics: set[str] = set()
+    known: list[bytes] = []
+    left = ELEMENTS_MAX
     try:
         for subscription in subscriptions:
-            topics.update(_Reader(subscription).texts())
+            reader = _Reader(subscription, left)
+            if any(subscription.startswith(one, _INT16.size) for one in known):
+                continue
+            topics.update(reader.texts())
+            left = reader.left
+            passed = reader.passed(_INT16.size)
+            if len(known) < LISTS_KEPT and len(passed) <= LIST_BYTES_MAX:
+                known.append(passed)
     except (error, ValueError):
         return None
     return frozenset(topics)
@@ -73,8 +95,10 @@ def assignment_bytes(subscription: bytes, partitions: Mapping[str, Iterable[int]
 class _Reader:
     """Reads the bytes from left to right. Raises struct.error and ValueError."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, left: int | None = None) -> None:
         self._data = data
+        self.left = ELEMENTS_MAX if left is None else left
+        """Use: how many elements may still be read."""
         self._position = 0
         if len(data) < _INT16.size:
             raise ValueError(f"{len(data)} bytes have no version")
@@ -87,11 +111,18 @@ class _Reader:
         self._position += _INT16.size
         return number
 
-    def _count(self, element_bytes: int) -> int:
+    def passed(self, begin: int) -> bytes:
+        """Return what was read, from a position on."""
+        return self._data[begin : self._position]
+
+    def _count(self, element_bytes: int, cost: int) -> int:
         number: int = _INT32.unpack_from(self._data, self._position)[0]
         self._position += _INT32.size
         if not 0 <= number <= (len(self._data) - self._position) // element_bytes:
             raise ValueError(f"{number} elements in {len(self._data)} bytes")
+        self.left -= number * cost
+        if self.left < 0:
+            raise ValueError(f"{number} elements, too many to read in one go")
         return number
 
     def skip(self, size_bytes: int) -> None:
@@ -120,13 +151,13 @@ class _Reader:
         return text
 
     def texts(self) -> Sequence[str]:
-        return [self._text() for _ in range(self._count(_INT16.size))]
+        return [self._text() for _ in range(self._count(_INT16.size, NAME_COST))]
 
     def partitions(self) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}
-        for _ in range(self._count(_INT16.size + _INT32.size)):
+        for _ in range(self._count(_INT16.size + _INT32.size, NAME_COST)):
             topic = self._text()
-            count = self._count(_INT32.size)
+            count = self._count(_INT32.size, 1)
             found[topic] = Struct(f">{count}i").unpack_from(self._data, self._position)
             self._position += count * _INT32.size
         return found

@@ -8,7 +8,7 @@ A group keeps its epoch: the generation of one is the epoch of the other. Source
 migration; the batches of a live Kafka 4.3.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -32,7 +32,12 @@ from ottla.coordinator.group.consumer.targets import metadata_hash_of, names_by_
 from ottla.coordinator.group.topics import Topics
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.ids import TopicId
-from ottla.sliced import Steps, each
+from ottla.sliced import STRIDE, Steps, each
+
+SLICE_BYTES = 64 * 1024
+"""After so many bytes of what members say others have a turn."""
+MEMBER_BYTES = SLICE_BYTES // STRIDE
+"""As many bytes as a member costs that says nothing."""
 
 # From classic to consumer.
 
@@ -65,9 +70,8 @@ def upgraded(group: ClassicGroup, topics: Topics) -> Steps[Upgrade]:
     new.epoch = new.assignment_epoch = group.generation
     try:
         had = yield from _had_by_all(group, topics)
-        yield from each(
-            list(group.members.values()),
-            lambda member: new.put(_upgraded_member(group, member, had[member.member_id])),
+        yield from _each_by_bytes(
+            group, lambda member: new.put(_upgraded_member(group, member, had[member.member_id]))
         )
     except ValueError as error:
         raise no_consumer_group(group.group_id) from error
@@ -133,10 +137,20 @@ def _had_by_all(group: ClassicGroup, topics: Topics) -> Steps[Mapping[str, Parti
     def take_owned(member: Member) -> None:
         take(member, read_subscription(member.metadata(group.protocol)).owned)
 
-    members = list(group.members.values())
-    yield from each(members, take_given)
-    yield from each(members, take_owned)
+    yield from _each_by_bytes(group, take_given)
+    yield from _each_by_bytes(group, take_owned)
     return had
+
+
+def _each_by_bytes(group: ClassicGroup, do: Callable[[Member], None]) -> Steps[None]:
+    """Read what each member has said: others have a turn after a few of those who say much."""
+    spent = 0
+    for member in list(group.members.values()):
+        do(member)
+        spent += MEMBER_BYTES + len(member.metadata(group.protocol)) + len(member.assignment)
+        if spent >= SLICE_BYTES:
+            spent = 0
+            yield None
 
 
 # From consumer to classic.
