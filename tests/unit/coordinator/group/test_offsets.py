@@ -1,3 +1,5 @@
+import time
+
 from ottla.coordinator.group.offsets.committed import TAKEN_PER_STEP, CommittedOffset, Offsets
 
 
@@ -86,3 +88,22 @@ def test_a_transaction_of_very_many_offsets_ends_in_steps():
     assert before == 2 * count
     assert offsets.get("h", "t", 0) is not None
     assert not offsets.has_open_transaction("g")
+
+
+def test_nobody_waits_however_many_transactions_are_open_in_a_group():
+    """A look at 256 partitions took 0.3 s where 10,000 producers had offsets of the group."""
+    offsets = Offsets()
+    for producer_id in range(10_000):
+        offsets.put("g", f"t{producer_id}", 0, value(1), producer_id)
+    started = time.process_time()
+    assert not any(offsets.is_pending("g", "x", index) for index in range(256))
+    for index in range(256):
+        offsets.put("g", "x", index, value(1))
+        offsets.remove("g", "x", index)
+    assert time.process_time() - started < 0.05
+    offsets.remove("g", "t7", 0)
+    end(offsets, 8, committed=False)
+    offsets.check()
+    assert not offsets.is_pending("g", "t7", 0)
+    assert not offsets.is_pending("g", "t8", 0)
+    assert offsets.is_pending("g", "t9", 0)
