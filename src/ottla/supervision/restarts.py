@@ -6,7 +6,7 @@ one that has never served would not the next time, either. Source: cluster desig
 
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 10.0
-WELL_SECONDS = 2.0
+WELL_SECONDS = 1.0
 """A node that served for so long counts as well: its next pause is the first one again. It has done
 more than a start costs; a longer pause would keep its partitions from their clients for nothing."""
 SILENT_SECONDS = 30.0
