@@ -23,6 +23,20 @@ def end_of_leaders_epoch(
     return None
 
 
+def shares_nothing_known(
+    leaders_end: EpochEnd, log_start_offset: int, *, knows_epoch: bool, is_in_sync: bool
+) -> bool:
+    """Tell whether nothing says that a follower's log and the leader's were ever the same.
+
+    Records of the epoch of the follower's last one, and of all before, are deleted in the leader's
+    log: ``knows_epoch`` is False, and its next epoch begins where the log starts. The two may have
+    parted below that, and the follower knows producers and transactions of a history that is
+    nobody's. A replica ``is_in_sync`` has what was committed, so all that was deleted. In Kafka it
+    goes on with what it knows.
+    """
+    return not knows_epoch and not is_in_sync and leaders_end.end_offset <= log_start_offset
+
+
 def divergence(
     leaders_end: EpochEnd, fetch_offset: int, last_fetched_epoch: int
 ) -> EpochEnd | None:

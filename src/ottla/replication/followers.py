@@ -11,7 +11,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId
 from ottla.log.contents.leader_epochs import EpochEnd
 from ottla.records.region import Region
-from ottla.replication.divergence import divergence
+from ottla.replication.divergence import divergence, shares_nothing_known
 from ottla.replication.follower import Asked
 from ottla.replication.isr_changes import IsrChanges
 from ottla.replication.partition import Partition
@@ -65,11 +65,7 @@ def answer_follower(
         if offset < begins_at:
             return at._replace(begins_at=begins_at)
     if epoch >= 0:
-        end = partition.end_offset_for_epoch(epoch)
-        if end.epoch < 0:
-            why = f"{partition.topic_partition}: nothing is known of leader epoch {epoch}"
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
-        left = divergence(end, offset, epoch)
+        left = _parted(partition, node, offset, epoch)
         if left is not None:
             return at._replace(diverging=left)
     if offset > log.log_end_offset:
@@ -89,3 +85,20 @@ def answer_follower(
         )
         region = None if result.first_batch_incomplete else result.region
     return FollowerAnswer(partition.high_watermark, log.log_start_offset, region=region)
+
+
+def _parted(partition: Partition, node: NodeId, offset: int, epoch: int) -> EpochEnd | None:
+    """Return where the logs part, by the epoch of the follower's last record. Raises KafkaError."""
+    log = partition.log
+    end = partition.end_offset_for_epoch(epoch)
+    if end.epoch < 0:
+        why = f"{partition.topic_partition}: nothing is known of leader epoch {epoch}"
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
+    if shares_nothing_known(
+        end,
+        log.log_start_offset,
+        knows_epoch=log.leader_epochs.knows(epoch),
+        is_in_sync=node in partition.state.isr,
+    ):
+        return EpochEnd(epoch, 0)  # It begins anew then, for it ends below the start.
+    return divergence(end, offset, epoch)

@@ -69,6 +69,10 @@ class LeaderEpochs:
             self.entries[:after] = [EpochStart(self.entries[after - 1].epoch, start_offset)]
             self._changed()
 
+    def knows(self, epoch: int) -> bool:
+        """Tell whether records of ``epoch``, or of an older one, are in the log."""
+        return bool(self.entries) and self.entries[0].epoch <= epoch
+
     def epoch_for_offset(self, offset: int) -> int:
         """Return the epoch of the leader that wrote ``offset``, or -1 when unknown."""
         after = bisect_right(self.entries, offset, key=_start_of)
