@@ -7,8 +7,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
+from ottla.log.files.layout import LINEAGE
 from ottla.metadata.keys import KeyKind, Keys
-from ottla.metadata.values import decode_partition
+from ottla.metadata.store import Put
+from ottla.metadata.values import decode_partition, decode_stamps
 from tests.etcd_server import Etcd, free_ports, open_store
 from tools.ottla_peer import OttlaPeer
 from tools.peer import PeerFailed
@@ -121,6 +123,39 @@ class Hosts:
         async def work(store, keys):
             entries, _ = await store.scan(keys.live_brokers)
             return {keys.place(each.key).number for each in entries}
+
+        return self.in_store(work)
+
+    def revision(self):
+        async def work(store, keys):
+            return (await store.scan(keys.meta))[1]
+
+        return self.in_store(work)
+
+    def put(self, name, count=100):
+        """Write a key that no cluster knows, often."""
+
+        async def work(store, _):
+            for _ in range(count):
+                await store.commit([], [Put(f"/others/{name}", b"")])
+
+        return self.in_store(work)
+
+    def is_stamped(self):
+        """Tell whether each node has stamped what was decided of partitions until now."""
+
+        async def work(store, keys):
+            entries, _ = await store.scan(keys.prefix)
+            decided = [each.mod_rev for each in entries if each.key.startswith(keys.partitions)]
+            by_key = {each.key: each for each in entries}
+            for node in self.nodes:
+                stamps = by_key.get(keys.stamps(node))
+                if stamps is None or stamps.mod_rev < max(decided):
+                    return False
+                path = self.directory / f"node-{node}" / LINEAGE
+                if decode_stamps(stamps.value)[0].token not in path.read_text():
+                    return False
+            return True
 
         return self.in_store(work)
 

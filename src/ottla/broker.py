@@ -63,6 +63,7 @@ from ottla.turns import Turns
 
 if TYPE_CHECKING:
     from ottla.node.hosts import Host
+    from ottla.node.lineage import Lineage
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +85,8 @@ class Opened:
     def __init__(self) -> None:
         self.logs: LogManager | None = None
         self.store: MetadataStore | None = None
+        self.lineage: Lineage | None = None
+        """None: the store is beside the data."""
         self.follower: ImageFollower | None = None
         self.work: Work | None = None
         self.doors: Doors | None = None
@@ -194,6 +197,8 @@ class Broker:
         self._opened.is_serving = True
         self.stall_meter.start()
         keep_house(self._schedule, work, data.logs, self._env, self.configuration)
+        if self._opened.lineage is not None:
+            self._opened.lineage.keep(self._schedule)
         interval_ms = self.configuration.at_start[tls_options.RELOAD_INTERVAL_MS]
         if doors.certificates is not None and interval_ms:
             self._schedule.every(interval_ms, doors.certificates.renew)
@@ -234,6 +239,8 @@ class Broker:
         self._awake_clock.stop()
         if opened.doors is not None:
             await opened.doors.leave()
+        if opened.lineage is not None:
+            opened.lineage.stop()
         if opened.follower is not None:
             await opened.follower.close()
         if opened.work is not None:
@@ -271,7 +278,14 @@ class Broker:
         if store is None:
             opened.store = store = await open_store(env, configuration, self._giving_up)
             self.cluster_id = await agree_on_own_store(store, keys, logs, configuration)
+        if self._host is not None:
+            opened.lineage = lineage = self._host.lineage(
+                store, env, configuration, manager, self._giving_up.give_up
+            )
+            await lineage.look_first()
         opened.follower = follower = ImageFollower(store, keys, env.clock)
+        if opened.lineage is not None:
+            follower.add_listener(opened.lineage.apply)
         data = Data(manager, keys, store, follower, unclean=unclean)
         data = await follow(
             data,
@@ -284,6 +298,8 @@ class Broker:
         if self._host is not None:
             fix = "put a newer backup of etcd back"
             refuse_older_metadata(data, str(self._host.address), fix)
+            if opened.lineage is not None:
+                await opened.lineage.begin()
         elif self._open_given_store is not None:
             refuse_older_metadata(data, METADATA_FILE, f"put a newer copy of {METADATA_FILE} back")
         else:
@@ -328,6 +344,8 @@ class Broker:
             inter_broker=self._inter_broker,
         )
         work.replica_manager.certain_until = doors.membership.certain_until
+        if opened.lineage is not None:
+            doors.membership.before = opened.lineage.look
         await work.withdraw(data, configuration)
         await join_and_open(doors, data)
         return doors

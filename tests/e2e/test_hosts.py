@@ -1,5 +1,7 @@
 """Three hosts on an etcd of the test: what clients see while nodes and etcd end and stand still."""
 
+import re
+import shutil
 import subprocess
 import time
 
@@ -10,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.client.blocking.connection import BlockingConnection
 from ottla.client.wire.settings import Address, ClientSettings
 from ottla.errors import ErrorCode
+from ottla.log.files.layout import LINEAGE
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -273,8 +276,56 @@ def test_an_etcd_from_an_old_backup_is_refused(hosts):
         assert "it was restored from a backup, or it is another one" in peer.log_text()
         peer.kill9()
     said = refused(hosts.nodes[leader])
+    assert "the metadata does not know what this node has acted on" in said
+    assert "put a newer backup of etcd back" in said
+    # Of a version that did not stamp its directory.
+    (hosts.directory / f"node-{leader}" / LINEAGE).unlink()
+    said = refused(hosts.nodes[leader])
     assert "it is older than the data" in said
     assert "put a newer backup of etcd back" in said
+
+
+def test_a_node_of_another_history_does_not_mix_its_records_in(tmp_path):
+    """Both histories have the same leader epoch, and etcd's revision has passed what it was."""
+    options = {"min.insync.replicas": 1, "offsets.topic.replication.factor": 2}
+    with Hosts(tmp_path, count=2, **options) as hosts:
+        admin = AdminClient({"bootstrap.servers": hosts.bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic("t", 1, 2)])["t"].result(PATIENCE_SECONDS)
+        hosts.wait_for_isr("t", count=2)
+        hosts.until(hosts.is_stamped)
+        hosts.etcd.kill()
+        hosts.etcd.keep("early")
+        hosts.etcd.start()
+        first = hosts.state("t").leader
+        (second,) = hosts.nodes.keys() - {first}
+        producer = producer_of(hosts)
+        produce(producer, [b"before"])
+        hosts.kill(first)
+        hosts.until(lambda: hosts.state("t").isr == (second,))
+        produce(producer, [b"in one history %d" % number for number in range(5)])
+        one = hosts.state("t")
+        hosts.kill(second)
+        hosts.etcd.kill()
+        hosts.etcd.go_back("early")
+        hosts.etcd.start()
+        hosts.nodes[first].start()
+        hosts.until(lambda: hosts.state("t").isr == (first,))
+        produce(producer_of(hosts), [b"in the other"] * 2)
+        while hosts.revision() < 1000:  # As in an etcd that others use, or after --bump-revision.
+            hosts.put("unrelated")
+        other = hosts.state("t")
+        assert (one.leader, other.leader) == (second, first)
+        assert one.leader_epoch == other.leader_epoch, "no epoch shows it"
+        said = refused(hosts.nodes[second])
+        assert "the metadata does not know what this node has acted on" in said
+        assert "put a newer backup of etcd back" in said
+        given_up = re.search(r"with an empty directory and -D (\S+)=([\w-]{22}):", said)
+        assert hosts.members() == {first}
+        shutil.rmtree(tmp_path / f"node-{second}")
+        hosts.nodes[second].options[given_up[1]] = given_up[2]
+        hosts.nodes[second].start()
+        hosts.wait_for_isr("t", count=2)
+        assert consume(hosts, 3) == [b"before", b"in the other", b"in the other"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ takes the seat in the same way as one of several nodes will. Source: cluster des
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from ottla.env.clock import Clock
@@ -66,6 +66,10 @@ def registered_already(node_id: NodeId, found: Entry | None) -> str:
     return f"node {node_id} is registered already{where}"
 
 
+async def _go_on() -> None:
+    """See nothing against it."""
+
+
 class Membership:
     """Holds this node's session in the store, and opens a new one when it is lost."""
 
@@ -99,6 +103,8 @@ class Membership:
         """Use: tries to take the controller's seat, until somebody has it."""
         self.on_failed: Callable[[BaseException], None] = lambda _: None
         """Called on the loop with an error, of our own, that ended the attempts to join again."""
+        self.before: Callable[[], Awaitable[None]] = _go_on
+        """Awaited before this node registers, whenever that is; what it raises prevents it."""
         self._has_joined = False
         """Use: True from ``join`` to ``leave``: a lost session is replaced."""
         self.state = SessionState.LOST
@@ -148,6 +154,7 @@ class Membership:
         )
 
     async def _register(self) -> int:
+        await self.before()
         self._sessions_opened += 1
         number = self._sessions_opened
         session = await self._store.session(

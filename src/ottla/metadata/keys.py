@@ -4,7 +4,7 @@ Owns the layout below ``/ottla/<cluster>/``; ``values`` knows what the values ho
 Source: cluster design 4.2.
 
     meta                      controller            controller_epoch      pid_block
-    brokers/live/<id>         brokers/known/<id>
+    brokers/live/<id>         brokers/known/<id>    stamps/<id>
     topics/<name>             topic_ids/<topic id>  p/<topic id>/<partition>
     delete/<topic id>
     config/<type>/<name>      type: topic, broker, client, user, group; <default> for the empty name
@@ -114,6 +114,10 @@ class Keys:
     def known_broker(self, node: NodeId) -> str:
         """Return the key for what is known of a broker, whether it runs or not."""
         return f"{self.known_brokers}{node}"
+
+    def stamps(self, node: NodeId) -> str:
+        """Return the key of what ties a node's directories to the store."""
+        return f"{self.prefix}stamps/{node}"
 
     def topic(self, name: str) -> str:
         """Return the key of the topic ``name``."""

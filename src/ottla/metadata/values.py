@@ -67,6 +67,15 @@ class KnownBrokerValue(NamedTuple):
     directories: Mapping[str, str]
 
 
+class Stamp(NamedTuple):
+    """What a node writes into the store, then into its directories, when it acts on changes."""
+
+    number: int
+    """Counts a node's stamps, from 1 on."""
+    token: str
+    """Random: nobody else has made it."""
+
+
 class TopicValue(NamedTuple):
     """``topics/<name>``. The topic has the partitions ``[0, partition_count)``."""
 
@@ -274,6 +283,16 @@ def decode_known_broker(data: bytes) -> KnownBrokerValue:
     return KnownBrokerValue(_Fields(data).text_by_text("directories"))
 
 
+def encode_stamps(stamps: Iterable[Stamp]) -> bytes:
+    """Return the value of ``stamps/<id>``: the newest stamp first."""
+    return _encode({"stamps": [list(stamp) for stamp in stamps]})
+
+
+def decode_stamps(data: bytes) -> tuple[Stamp, ...]:
+    """Read the value of ``stamps/<id>``."""
+    return _Fields(data).stamps("stamps")
+
+
 def encode_config(entries: Mapping[str, str]) -> bytes:
     """Return the value of ``config/<type>/<name>``."""
     return _encode({"entries": dict(entries)})
@@ -422,6 +441,16 @@ class _Fields:
                 case _:
                     raise self._wrong(name, "a list of [name, host, port]")
         return tuple(listeners)
+
+    def stamps(self, name: str) -> tuple[Stamp, ...]:
+        stamps = []
+        for value in self._list(name):
+            match value:
+                case [int(number), str(token)]:
+                    stamps.append(Stamp(number, token))
+                case _:
+                    raise self._wrong(name, "a list of [number, token]")
+        return tuple(stamps)
 
     def _list(self, name: str) -> list[object]:
         value = self._fields.get(name)

@@ -29,12 +29,14 @@ from ottla.metadata.store import MetadataStore, Unavailable
 from ottla.metadata.values import decode_secret, encode_secret
 from ottla.node.identity import agree_on_cluster, new_cluster_id
 from ottla.node.interbroker import INTER_BROKER, SECRET_BYTES, InterBroker
+from ottla.node.lineage import Lineage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.env.clock import Clock
     from ottla.environment import Environment
+    from ottla.log.directories.manager import LogManager
     from ottla.metadata.etcd.members import Security
     from ottla.node.configuration import Configuration
 
@@ -144,6 +146,18 @@ class Host(NamedTuple):
         assert entry is not None, "the secret is never deleted"
         secret = hmac.digest(decode_secret(entry.value), INTER_BROKER.encode(), "sha256")
         return InterBroker(self.listen, self.port, secret.hex(), self.told)
+
+    def lineage(
+        self,
+        store: MetadataStore,
+        environment: Environment,
+        configuration: Configuration,
+        logs: LogManager,
+        give_up: Callable[[LogDirectoryUnusable], None],
+    ) -> Lineage:
+        """Return what sees whether directories and metadata are of one history."""
+        node_id = configuration.node_id
+        return Lineage(store, self.keys, node_id, logs, environment, on_parted=give_up)
 
 
 async def _pause(clock: Clock) -> None:

@@ -49,6 +49,33 @@ async def is_member(store):
     return live is not None and decode_controller(seat.value) == 7
 
 
+async def test_a_node_that_must_not_register_leaves_no_trace(store, membership):
+    async def refuse():
+        raise Unavailable("it is of another history")
+
+    membership.before = refuse
+    with pytest.raises(Unavailable):
+        await membership.join()
+    assert not await is_member(store)
+
+
+async def test_whether_it_may_register_is_asked_again_when_its_session_is_lost(
+    store, clock, membership
+):
+    asked = []
+
+    async def may():
+        asked.append(await is_member(store))
+
+    membership.before = may
+    await membership.join()
+    await membership._session.close()
+    membership._heard(1, SessionState.LOST)
+    await turns()
+    assert asked == [False, False]
+    assert await is_member(store)
+
+
 @pytest.mark.parametrize("stall_seconds", [6.5, 9.5, 11.0, 60.0])
 async def test_a_stall_of_any_length_at_any_phase_leaves_the_node_registered(
     store, clock, membership, stall_seconds

@@ -4,7 +4,8 @@ Owns every name the log gives or understands. Knows nothing of contents. A name 
 client is checked here once more before it becomes a path. Grammar, as Apache Kafka 4.3 has it:
 
     log directory       = { partition directory } { deleted directory } checkpoints meta.properties
-                          and Ottla's own ".ottla-reserve", which holds nothing but room
+                          and Ottla's own ".ottla-reserve", which holds nothing but room, and
+                          ".ottla-lineage", which shows that its metadata is of the same history
     partition directory = topic "-" partition
     future directory    = topic "-" partition "." 32 hex digits "-future"
     deleted directory   = topic "-" partition "." 32 hex digits "-delete"     topic may be cut short
@@ -42,6 +43,7 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 RESERVE = ".ottla-reserve"
+LINEAGE = ".ottla-lineage"
 
 TOPIC_LENGTH_MAX = 249
 _FILE_NAME_LENGTH_MAX = 255
