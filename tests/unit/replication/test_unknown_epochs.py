@@ -68,15 +68,16 @@ async def test_it_forgets_a_transaction_that_ended_in_what_is_deleted(pair, word
     assert not list(partition.log.producers.states)
 
 
-async def test_one_in_sync_keeps_what_it_knows_of_producers(pair, words):
+@pytest.mark.parametrize("is_in_sync", [False, True])
+async def test_one_in_sync_keeps_what_it_knows_of_producers(pair, words, is_in_sync):
     begin(pair.leading, words)
     abort(pair.leading)
     await pair.catch_up()
     for node in (pair.leading, pair.following):
         delete_all(node)
-    pair.lead(0, 2)
+    pair.lead(0, 2, isr=(1, 2) if is_in_sync else (1,))
     fill(pair.leading, words, 2)
     await pair.catch_up()
     log = pair.following.partition().log
-    assert log.log_end_offset == 4
-    assert [producer for producer, _ in log.producers.states] == [PRODUCER]
+    assert (log.log_start_offset, log.log_end_offset) == (2, 4)
+    assert [producer for producer, _ in log.producers.states] == [PRODUCER] * is_in_sync
