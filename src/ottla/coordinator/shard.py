@@ -189,6 +189,29 @@ class Shard(Generic[Machine]):
             pending.fail(error.as_value())
         return pending
 
+    def surely(self, read: Callable[[], Pending[Answer]]) -> Pending[Answer]:
+        """Read when no other node coordinated after this was asked; else fail: NOT_COORDINATOR.
+
+        What was told of memory once must not be told as it was before: ``check_standing`` goes by
+        what was heard some seconds ago, and the next coordinator may have begun since.
+        """
+        confirm = self.partition.confirm
+        asked = None if confirm is None else confirm(self.partition)
+        if asked is None or asked.value:
+            return read()
+        answer: Pending[Answer] = Pending()
+
+        def done(confirmed: Pending[bool]) -> None:
+            if confirmed.value:
+                answer.follow(read())
+            else:
+                why = f"{self.where}: another node may coordinate by now, unheard of here"
+                answer.fail(KafkaError(ErrorCode.NOT_COORDINATOR, why).as_value())
+
+        answer.on_cancel(asked.cancel)
+        asked.on_done(done)
+        return answer
+
     def attempt(self, run: Callable[[], None], refuse: Refuse) -> None:
         """Run a part of an operation; a KafkaError that it raises goes to ``refuse``."""
         self._operations.attempt(run, refuse)

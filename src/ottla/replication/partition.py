@@ -26,6 +26,7 @@ from ottla.log.producers.states import ProducerStates
 from ottla.log.results import AppendResult, ReadResult
 from ottla.log.upkeep.front import raise_start_offset
 from ottla.metadata.values import PartitionState
+from ottla.pending import Pending
 from ottla.records.batch import NO_LEADER_EPOCH
 from ottla.replication.append import FLUSH_FAILED, GONE, LEADERSHIP_MOVED
 from ottla.replication.commit_queue import CommitQueue
@@ -66,6 +67,7 @@ class Partition(PartitionYields):
         "_commits",
         "_moved",
         "_node_id",
+        "confirm",
         "fenced_epoch",
         "grown",
         "high_watermark",
@@ -124,6 +126,8 @@ class Partition(PartitionYields):
         """Use: told of each append, for followers that wait. None: there are none."""
         self.may_take: Callable[[Partition], bool] | None = None
         """Use: whether ``acks`` 0 and 1 are taken now, see ``standing``. None: they always are."""
+        self.confirm: Callable[[Partition], Pending[bool]] | None = None
+        """Use: whether another node leads, see ``standing``. None: none can."""
         self.view: LeaderView | None = None
         """Use: set by ``take_view``. What followers have said. Invariant: of the present leader
         epoch; None without them."""

@@ -118,15 +118,16 @@ class Replicas:
             self._follow_no_more(partition)
             self.changes.watch(partition)
             if partition.view is None:  # The others were taken away.
-                partition.grown = partition.may_take = None
+                _let_go(partition)
                 return
             partition.grown = self.sessions.grown
             if self._standing is not None:
                 partition.may_take = self._standing.may_take
+                partition.confirm = self._standing.confirm
             self.sessions.led(partition)
             self.hand_overs.look_at(partition)
             return
-        partition.grown = partition.may_take = None
+        _let_go(partition)
         self.changes.watch(partition)  # No more.
         leader = partition.state.leader
         if leader in (NO_LEADER, self._me.node_id):  # Its own, but for a former process.
@@ -136,7 +137,7 @@ class Replicas:
 
     def gone(self, partition: Partition) -> None:
         """Take note that a partition is hosted here no more."""
-        partition.grown = partition.may_take = None
+        _let_go(partition)
         self._follow_no_more(partition)
         self.changes.watch(partition)
         self.low_watermarks.look_at(partition.topic_partition)
@@ -240,3 +241,8 @@ class Replicas:
         self._fetchers.clear()
         self._following.clear()
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers), *self._stopping)
+
+
+def _let_go(partition: Partition) -> None:
+    """Let a partition ask nobody who follows it."""
+    partition.grown = partition.may_take = partition.confirm = None

@@ -13,6 +13,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID
 from ottla.log.append import own
 from ottla.log.log import Log, LogState
+from ottla.pending import Pending
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.records.record import Record
@@ -464,6 +465,31 @@ def test_a_request_that_has_waited_is_told_nothing_from_memory_in_doubt(groups, 
     groups.shard("g").partition.may_take = lambda _: False
     groups.settle()
     assert words.result_of(stable).code is ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("require_stable", [False, True])
+def test_an_offset_is_told_once_it_is_sure_that_nobody_else_coordinates(
+    groups, words, require_stable
+):
+    """Once for three seconds, by what was heard: a member saw an offset go back."""
+    groups.commit("g", (0, 5))
+    groups.settle()
+    sure = []
+    groups.shard("g").partition.confirm = lambda _: sure.append(Pending()) or sure[-1]
+    told, refused, closed = [
+        groups.coordinator.fetch_offsets("g", [("t", 0)], require_stable=require_stable)
+        for _ in range(3)
+    ]
+    assert not told.is_done
+    sure[0].resolve(True)
+    (offset,) = words.result_of(told)
+    assert offset.committed.offset == 5
+    sure[1].resolve(False)
+    assert words.result_of(refused).code is ErrorCode.NOT_COORDINATOR
+    ended = []
+    sure[2].on_cancel(lambda: ended.append(1))
+    closed.cancel()
+    assert ended
 
 
 def test_who_has_asked_that_another_coordinates_tells_nothing_until_it_is_known(groups, words):

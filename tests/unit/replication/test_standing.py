@@ -10,7 +10,12 @@ from ottla.ids import TopicPartition
 from ottla.log.append import own
 from ottla.metadata.values import PartitionState
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
-from ottla.replication.standing import PREPARED_SECONDS, RECENT_SECONDS, Standing
+from ottla.replication.standing import (
+    CONFIRMED_SECONDS,
+    PREPARED_SECONDS,
+    RECENT_SECONDS,
+    Standing,
+)
 
 TTL_SECONDS = 9.0
 
@@ -169,3 +174,64 @@ def test_a_sequence_of_the_past_is_not_told_of_in_doubt(node, words):
         with pytest.raises(KafkaError) as refused:
             partition.append(memoryview(words.batch(**one)), acks=-1)
         assert refused.value.code is code
+
+
+def test_what_is_certain_is_confirmed_at_once(leader):
+    assert leader.standing.confirm(leader.partition).value
+
+
+def test_a_question_is_answered_once_all_have_followed_since(leader):
+    leader.clock.advance(TTL_SECONDS + 1)
+    for _ in range(2):
+        leader.clock.advance(0.1)
+        leader.fetched(2, 3)
+    assert leader.takes(), "as far as it has heard"
+    leader.clock.advance(0.1)
+    asked = leader.standing.confirm(leader.partition)
+    leader.clock.advance(0.1)
+    leader.fetched(2, 3)
+    assert not asked.is_done, "these may have been sent before it was asked"
+    leader.clock.advance(0.1)
+    leader.fetched(2)
+    assert not asked.is_done
+    leader.fetched(3)
+    assert asked.value
+
+
+def test_one_that_is_not_followed_is_not_confirmed(leader):
+    leader.clock.advance(TTL_SECONDS + 1)
+    asked = [leader.standing.confirm(leader.partition) for _ in range(2)]
+    leader.fetched(2, 3)
+    leader.clock.advance(CONFIRMED_SECONDS - 0.1)
+    leader.fetched(2)
+    assert not any(each.is_done for each in asked)
+    leader.clock.advance(0.1)
+    assert [each.value for each in asked] == [False, False]
+
+
+def test_one_that_was_granted_the_partition_anew_has_to_be_asked_again(leader):
+    leader.clock.advance(TTL_SECONDS + 1)
+    asked = leader.standing.confirm(leader.partition)
+    leader.lead_in(4)
+    leader.fetched(2)
+    assert asked.value is False
+
+
+def test_a_registration_that_is_certain_again_confirms_it(leader):
+    leader.clock.advance(TTL_SECONDS + 1)
+    asked = leader.standing.confirm(leader.partition)
+    leader.until = leader.clock.monotonic() + TTL_SECONDS
+    leader.fetched(2)
+    assert asked.value
+
+
+def test_nothing_waits_behind_a_stop_or_for_nobody(leader):
+    leader.clock.advance(TTL_SECONDS + 1)
+    left = leader.standing.confirm(leader.partition)
+    left.cancel()
+    assert left.is_done
+    asked = leader.standing.confirm(leader.partition)
+    leader.standing.stop()
+    assert asked.value is False
+    leader.clock.advance(CONFIRMED_SECONDS)
+    leader.fetched(2, 3)

@@ -416,9 +416,13 @@ class GroupCoordinator:
             shard = self._shard_for(group_id, empty_id=empty_id)
         except KafkaError as error:
             return failed(error.as_value())
-        if alone:
+
+        def read_now() -> Pending[Value]:
+            if not alone:
+                return shard.look(lambda: read(shard.machine))
             return shard.answer(lambda pending: pending.resolve(read(shard.machine)), alone=True)
-        return shard.look(lambda: read(shard.machine))
+
+        return shard.surely(read_now)
 
     def _shard_for(self, group_id: str, *, empty_id: bool) -> GroupsShard:
         if not group_id and not empty_id:
