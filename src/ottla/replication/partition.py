@@ -127,10 +127,9 @@ class Partition(PartitionYields):
         self.may_take: Callable[[Partition], bool] | None = None
         """Use: whether ``acks`` 0 and 1 are taken now, see ``standing``. None: they always are."""
         self.confirm: Callable[[Partition], Pending[bool]] | None = None
-        """Use: whether another node leads, see ``standing``. None: none can."""
+        """Use: the same, for sure and later; see ``standing``."""
         self.view: LeaderView | None = None
-        """Use: set by ``take_view``. What followers have said. Invariant: of the present leader
-        epoch; None without them."""
+        """Use: what followers have said, in the present leader epoch. None without them."""
         log.producers.transactions.commit_to(self.high_watermark)
         if self.is_leader:
             self.lead(state)
@@ -172,10 +171,7 @@ class Partition(PartitionYields):
         self.tell()
 
     def lead(self, state: PartitionState) -> None:
-        """Lead, in a new leader epoch or in the present one with a newer ISR.
-
-        With a new epoch all that followers have said is void.
-        """
+        """Lead: with a newer ISR, or in a new leader epoch, which voids all that followers said."""
         if len(state.replicas) > 1:
             from ottla.replication.replica_state import hear  # noqa: PLC0415 - as above
 
@@ -205,9 +201,8 @@ class Partition(PartitionYields):
         """Note that a follower, which fetches in this leader epoch, has synced to ``end_offset``.
 
         Its history does not diverge from the log's. ``broker_epoch``: its registration. ``now_ms``:
-        by the clock by which it may lag (isr_changes). Raises
-        KafkaError: as ``check_leader``; UNKNOWN_LEADER_EPOCH for a node that has no replica: it may
-        have heard earlier than this one that it gets one.
+        as in isr_changes. Raises KafkaError: as ``check_leader``; UNKNOWN_LEADER_EPOCH for a node
+        that has no replica: it may have heard earlier than this one that it gets one.
         """
         self.check_leader()
         view = self.view
