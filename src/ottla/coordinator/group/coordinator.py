@@ -7,7 +7,7 @@ an answer the code goes to is the handler's business. Source: Kafka's GroupCoord
 
 from __future__ import annotations  # else those of inner functions are made at each call
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -38,6 +38,7 @@ from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType
 from ottla.pending import Pending, failed
 from ottla.protocol.compiler import STRING_BYTES_MAX
+from ottla.sliced import STRIDE
 
 Value = TypeVar("Value")
 
@@ -302,9 +303,19 @@ class GroupCoordinator:
             group = machine.groups.known(group_id)
             group.check_offset_delete()
             known = set(machine.offsets.all_of_group(group_id))
+            shard.in_steps(delete(shard, pending, group, known))
+
+        def delete(
+            shard: GroupsShard,
+            pending: Pending[list[ErrorCode]],
+            group: Group,
+            known: set[tuple[str, int]],
+        ) -> Iterator[None]:
             codes: list[ErrorCode] = []
             found: list[CoordinatorRecord] = []
-            for topic, partition in wanted:
+            for count, (topic, partition) in enumerate(wanted, 1):
+                if not count % STRIDE:
+                    yield  # Members may read by a thousand expressions.
                 if group.is_subscribed_to(topic):
                     codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
                     continue
@@ -312,8 +323,8 @@ class GroupCoordinator:
                 if (topic, partition) in known:
                     key = OffsetKey(group_id, topic, partition)
                     found.append(records.offset_tombstone(key))
-
-            shard.append_each(found, partial(pending.resolve, codes), pending.fail)
+            answer = partial(pending.resolve, codes)
+            shard.attempt(partial(shard.append_each, found, answer, pending.fail), pending.fail)
 
         return self._in_turn(group_id, run, alone=True)
 
