@@ -47,6 +47,12 @@ class Mix:
     """After a sync that failed a process may begin on the same page cache, without a reboot."""
     topic_options: dict[str, list[str]] = field(default_factory=dict)
     """Values that options of new topics have here, instead of those they may have anywhere."""
+    given_options: tuple[str, ...] = (
+        "cleanup.policy",
+        "internal.segment.bytes",
+        "min.cleanable.dirty.ratio",
+    )
+    """Those that each new topic is given; any other one comes with one in two."""
     altered_options: tuple[str, ...] = ()
     """Those that administrators alter; (): any of them."""
     meddling: tuple[int, ...] = (5, 4, 1, 3, 3)
@@ -284,6 +290,43 @@ THEMES = (
 )
 THEME_CHANCE = 0.5
 FEW_CHANCE = 0.2
+LATER_THEMES = (
+    Theme(
+        "keys are deleted by transactions",
+        ("kill", "stop", "power", "pause", "slow-disk"),
+        {
+            "transactional": (2, 3),
+            "plain": (0, 1),
+            "reader": (0, 1),
+            "landlord": (1, 1),
+        },
+        {
+            "pause_seconds": 1.5,
+            "large_chance": 0.0,
+            "topic_seconds": (300, 600),
+            "given_options": (
+                "cleanup.policy",
+                "internal.segment.bytes",
+                "min.cleanable.dirty.ratio",
+                "segment.ms",
+                "delete.retention.ms",
+            ),
+        },
+        {"log.cleaner.backoff.ms": ["300", "2000"]},
+        {
+            "cleanup.policy": ["compact"],
+            "internal.segment.bytes": ["2500"],
+            "min.cleanable.dirty.ratio": ["0.01"],
+            "segment.ms": ["1000", "10000"],
+            "delete.retention.ms": ["0", "5000"],
+            "min.compaction.lag.ms": ["0"],
+            "retention.ms": ["-1"],
+            "retention.bytes": ["-1"],
+        },
+    ),
+)
+"""Drawn by a stream of their own: other worlds stay as they were."""
+LATER_CHANCE = 0.08
 
 
 def mix_of(seed):
@@ -329,7 +372,11 @@ def mix_of(seed):
         rots=chance.random() < 0.3,
         keeps_lost_pages=chance.random() < 0.5,
     )
-    _narrow(mix, random.Random(f"{seed}/mix/narrow"))
+    later = random.Random(f"{seed}/mix/later")
+    if later.random() < LATER_CHANCE:
+        _turn_to(mix, later.choice(LATER_THEMES), later)
+    else:
+        _narrow(mix, random.Random(f"{seed}/mix/narrow"))
     return mix
 
 
@@ -337,18 +384,7 @@ def _narrow(mix, chance):
     """Leave out most of what was drawn, mostly not."""
     kind = chance.random()
     if kind < THEME_CHANCE:
-        theme = chance.choice(THEMES)
-        mix.theme = theme.name
-        least = 2 if theme.changes.get("faults_overlap") else 1
-        mix.faults = chance.sample(theme.faults, chance.randint(least, len(theme.faults)))
-        mix.clients = {name: chance.randint(*bounds) for name, bounds in theme.clients.items()}
-        mix.broker_options |= {
-            name: chance.choice(values) for name, values in theme.broker_options.items()
-        }
-        mix.topic_options = theme.topic_options
-        mix.fault_seconds = chance.choice([5.0, 20.0])
-        for name, value in theme.changes.items():
-            setattr(mix, name, value)
+        _turn_to(mix, chance.choice(THEMES), chance)
     elif kind < THEME_CHANCE + FEW_CHANCE:
         mix.theme = "few faults"
         mix.faults = chance.sample(FAULTS, chance.choice([1, 1, 2]))
@@ -358,3 +394,18 @@ def _narrow(mix, chance):
             for name, count in mix.clients.items()
         }
         mix.clients["plain"] = max(mix.clients["plain"], 1)
+
+
+def _turn_to(mix, theme, chance):
+    """Leave out what a theme is not about."""
+    mix.theme = theme.name
+    least = 2 if theme.changes.get("faults_overlap") else 1
+    mix.faults = chance.sample(theme.faults, chance.randint(least, len(theme.faults)))
+    mix.clients = {name: chance.randint(*bounds) for name, bounds in theme.clients.items()}
+    mix.broker_options |= {
+        name: chance.choice(values) for name, values in theme.broker_options.items()
+    }
+    mix.topic_options = theme.topic_options
+    mix.fault_seconds = chance.choice([5.0, 20.0])
+    for name, value in theme.changes.items():
+        setattr(mix, name, value)

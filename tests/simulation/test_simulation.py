@@ -17,7 +17,7 @@ from tests.simulation.__main__ import command_of, digest_elsewhere, live
 from tests.simulation.executor import SimulatedExecutor
 from tests.simulation.jobs import Deadlock, Jobs, Threads, threads_of
 from tests.simulation.loop import Life, SimulatedLoop
-from tests.simulation.mix import CLIENTS, FAULTS, WATCHERS, mix_of
+from tests.simulation.mix import CLIENTS, FAULTS, LATER_THEMES, WATCHERS, mix_of
 from tests.simulation.mutants import (
     MUTANTS,
     SOURCE,
@@ -98,6 +98,13 @@ def test_a_batch_of_a_producer_that_was_fenced_is_found_when_it_is_taken(monkeyp
     world = a_calm_world("test.ghost", 120)
     assert not world.run()
     assert "that was fenced was taken" in world.problems[0]
+
+
+def test_a_world_may_be_about_keys_that_transactions_delete():
+    """A share of all worlds; the others are as they were without this theme."""
+    names = [mix_of(f"themes.{number}").theme for number in range(200)]
+    for theme in LATER_THEMES:
+        assert 0.04 < names.count(theme.name) / len(names) < 0.2
 
 
 def test_a_fetch_that_waits_and_is_told_nothing_is_found(monkeypatch):

@@ -170,8 +170,7 @@ class Landlord(Client):
             configs = {
                 key: self.random.choice(values)
                 for key, values in (OPTIONS | self.world.mix.topic_options).items()
-                if key in ("cleanup.policy", "internal.segment.bytes", "min.cleanable.dirty.ratio")
-                or self.random.random() < 0.5
+                if key in self.world.mix.given_options or self.random.random() < 0.5
             }
             is_large = self.random.random() < self.world.mix.large_chance
             count = self.random.randint(*(LARGE_PARTITIONS if is_large else (1, 3)))
