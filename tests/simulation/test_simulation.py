@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from ottla.coordinator.group.consumer.groups import ConsumerGroups
+from ottla.coordinator.transaction import machine
 from ottla.env.faulty_disk import DiskKilled
 from ottla.env.gate import Gate
 from ottla.log.producers import states
@@ -95,6 +96,21 @@ def test_an_acknowledged_record_that_is_gone_is_found(monkeypatch):
 
 def test_a_batch_of_a_producer_that_was_fenced_is_found_when_it_is_taken(monkeypatch):
     monkeypatch.setattr(states, "_check_epoch", lambda header, state: None)
+    world = a_calm_world("test.ghost", 120)
+    assert not world.run()
+    assert "that was fenced was taken" in world.problems[0]
+
+
+def test_a_fenced_producer_that_the_coordinator_lets_write_is_found(monkeypatch):
+    """Where the log has not heard of the newer epoch nobody else can know."""
+    add = machine._add
+    monkeypatch.setattr(
+        machine,
+        "_add",
+        lambda known, event, now_ms, **others: add(
+            known, event._replace(producer_epoch=known.producer_epoch), now_ms, **others
+        ),
+    )
     world = a_calm_world("test.ghost", 120)
     assert not world.run()
     assert "that was fenced was taken" in world.problems[0]

@@ -73,6 +73,8 @@ class TransactionalProducer(Producer):
             topic, *where = self.random.choice(self._written)
             if topic.is_living and await self._is_all_decided(topic, where[0]):
                 await self._haunt(topic, *where)
+        if self._haunts and len(self._had) > 1 and self.random.random() < GHOST_CHANCE:
+            await self._haunt_anywhere()
         transaction = self._transaction = Transaction(f"{self.name}/{self._count}")
         self._count += 1
         self._begun = self.world.loop.now
@@ -174,15 +176,22 @@ class TransactionalProducer(Producer):
         code, end = await list_offset(self, topic, partition, LATEST)
         return not code and end == stable_end
 
+    async def _haunt_anywhere(self):
+        """Write in a transaction as who this was before, where no log need know of who is newer."""
+        chosen = self.choose()
+        if chosen is not None and await self._is_all_decided(*chosen):
+            await self._haunt(*chosen, None, self._had[-2])
+
     async def _haunt(self, topic, partition, life, ghost_of):
         """Write as somebody does who has not heard that a newer one has his id: nobody takes it.
 
         ``life``: of the node, in which the newer one, or a marker, was written there: a log knows
-        no other. What it knows may have been taken by retention when another one begins.
+        no other. What it knows may have been taken by retention when another one begins. But the
+        coordinator, who is asked about what is transactional, knows always. None: it alone may.
         ``ghost_of``: an older id and epoch.
         """
         producer_id, epoch = ghost_of
-        is_transactional = self.random.random() < 0.5
+        is_transactional = life is None or self.random.random() < 0.5
         ghost = Transaction(f"{self.name}/{self._count}/ghost")
         self.settle(ghost, Outcome.ABORTED)
         batch, data = self.make(
@@ -197,7 +206,7 @@ class TransactionalProducer(Producer):
         answer = await self.send(batch, data, self._id if is_transactional else None)
         self.judge(batch, answer)
         self.world.coverage.answered("Produce of a ghost", answer.error_code)
-        if answer.error_code == 0 and self.world.node.lives == life:
+        if answer.error_code == 0 and (is_transactional or self.world.node.lives == life):
             where = f"{batch.name}-{partition} ({batch.topic_id})"
             self.world.problem(
                 f"{where}: a batch of a producer that was fenced was taken: {producer_id}/{epoch}"
