@@ -162,7 +162,8 @@ class TransactionalProducer(Producer):
         if code or end <= base_offset or not self._is_surely_open():
             return
         code, start = await list_offset(self, topic, partition, EARLIEST)
-        if not code and start <= base_offset:  # Else it was deleted meanwhile.
+        # Else it was deleted meanwhile, and may have been made again: offsets are asked by name.
+        if not code and start <= base_offset and topic.is_living:
             where = f"{topic.name}-{partition} ({topic.topic_id})"
             self.world.problem(
                 f"{where}: the last stable offset is {end}, a transaction is open at {base_offset}"
