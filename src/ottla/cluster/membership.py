@@ -12,7 +12,7 @@ import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from ottla.env.clock import Clock
+from ottla.env.clock import Clock, pause
 from ottla.env.tasks import begin_task
 from ottla.errors import OttlaError
 from ottla.ids import NodeId
@@ -233,7 +233,7 @@ class Membership:
                         [Guard(self._keys.controller, create_rev=ABSENT)],
                         [Put(self._keys.controller, encode_controller(self._node_id), session.id)],
                     )
-            await self._pause()
+            await pause(self._clock, REJOIN_RETRY_SECONDS)
 
     def _heard(self, number: int, state: SessionState) -> None:
         if number != self._sessions_opened:
@@ -261,7 +261,7 @@ class Membership:
                     error,
                     exc_info=error if is_ours else None,
                 )
-                await self._pause()
+                await pause(self._clock, REJOIN_RETRY_SECONDS)
 
     def _joining_ended(self, task: asyncio.Task[None]) -> None:
         self._rejoining = None
@@ -280,11 +280,3 @@ class Membership:
             logger.error("the controller's seat could not be taken", exc_info=error)
         elif not task.cancelled():
             self._seek_seat()  # It may have become free again while the task ended.
-
-    async def _pause(self) -> None:
-        over = asyncio.Event()
-        timer = self._clock.call_later(REJOIN_RETRY_SECONDS, over.set)
-        try:
-            await over.wait()
-        finally:
-            timer.cancel()

@@ -54,6 +54,16 @@ class SystemClock:
         return asyncio.get_running_loop().call_later(delay_seconds, callback)
 
 
+async def pause(clock: Clock, seconds: float) -> None:
+    """Wait until ``seconds`` (>= 0) have passed by the clock's timers."""
+    over = asyncio.Event()
+    timer = clock.call_later(seconds, over.set)
+    try:
+        await over.wait()
+    finally:
+        timer.cancel()
+
+
 class ManualTimer:
     """A timer of a ManualClock. ``cancel`` only marks it; the clock drops it when it is due."""
 

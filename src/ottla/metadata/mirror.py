@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from ottla.env.clock import Clock
+from ottla.env.clock import Clock, pause
 from ottla.env.tasks import begin_task
 from ottla.metadata.store import (
     ABSENT,
@@ -126,14 +126,14 @@ class Mirror:
             except Compacted:
                 await self._rescan_until_available()
             except Unavailable:
-                await self._pause()
+                await pause(self._clock, _RETRY_SECONDS)
 
     async def _rescan_until_available(self) -> None:
         while True:
             try:
                 await self._rescan()
             except Unavailable:
-                await self._pause()
+                await pause(self._clock, _RETRY_SECONDS)
             else:
                 return
 
@@ -165,14 +165,6 @@ class Mirror:
             elif not waiter.done():
                 waiter.set_result(None)
         self._waiters = waiting
-
-    async def _pause(self) -> None:
-        over = asyncio.Event()
-        timer = self._clock.call_later(_RETRY_SECONDS, over.set)
-        try:
-            await over.wait()
-        finally:
-            timer.cancel()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():

@@ -8,7 +8,6 @@ Source: cluster design 3.8.
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import logging
 from pathlib import Path
@@ -20,6 +19,7 @@ from ottla.config import hosts
 from ottla.config.config import Config
 from ottla.config.option import InvalidConfig, Option
 from ottla.config.security import LOOPBACK
+from ottla.env.clock import pause
 from ottla.errors import OttlaError
 from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.metadata.etcd.address import EtcdAddress, NotAnEtcd, parse_address
@@ -34,7 +34,6 @@ from ottla.node.lineage import Lineage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.env.clock import Clock
     from ottla.environment import Environment
     from ottla.log.directories.manager import LogManager
     from ottla.metadata.etcd.members import Security
@@ -122,7 +121,7 @@ class Host(NamedTuple):
             if clock.monotonic() >= deadline:
                 raise AlreadyRegistered(why)
             logger.warning("%s: waiting until that session ends", why)
-            await _pause(clock)
+            await pause(clock, LOOK_SECONDS)
 
     async def agree_on_cluster(
         self, store: MetadataStore, environment: Environment, known: str | None, log_dir: str
@@ -158,15 +157,6 @@ class Host(NamedTuple):
         """Return what sees whether directories and metadata are of one history."""
         node_id = configuration.node_id
         return Lineage(store, self.keys, node_id, logs, environment, on_parted=give_up)
-
-
-async def _pause(clock: Clock) -> None:
-    over = asyncio.Event()
-    timer = clock.call_later(LOOK_SECONDS, over.set)
-    try:
-        await over.wait()
-    finally:
-        timer.cancel()
 
 
 def host_of(config: Config) -> Host | None:

@@ -6,12 +6,11 @@ time and size; logins go on with the keys that are known. Loaded only when a lis
 Source: Kafka's broker configuration reference (sasl.oauthbearer.jwks.*); KIP-768.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 
 from ottla.config.oauth import TokenRules
-from ottla.env.clock import Clock, Timer
+from ottla.env.clock import Clock, Timer, pause
 from ottla.env.executor import Executor, run
 from ottla.security.tokens import KeySet, KeysUnusable, read_key_set
 
@@ -66,7 +65,7 @@ class IssuerKeys:
                 if self._clock.monotonic() + pause_ms / 1000 > ends:
                     why = f"the keys of {self._rules.jwks_url} cannot be had: {error}"
                     raise IssuerKeysUnavailable(why) from error
-            await _pause(self._clock, pause_ms / 1000)
+            await pause(self._clock, pause_ms / 1000)
             pause_ms *= 2
         self._renew_after(self._rules.refresh_ms)
 
@@ -124,13 +123,3 @@ class IssuerKeys:
             return
         self._pause_ms = self._rules.retry_ms
         self._renew_after(self._rules.refresh_ms)
-
-
-async def _pause(clock: Clock, seconds: float) -> None:
-    """Wait so long, by the clock's timers."""
-    over = asyncio.Event()
-    timer = clock.call_later(seconds, over.set)
-    try:
-        await over.wait()
-    finally:
-        timer.cancel()

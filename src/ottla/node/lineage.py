@@ -24,6 +24,7 @@ from ottla.cluster.lineage import (
     write_lineage,
 )
 from ottla.config.broker import LOG_DIRS_GIVEN_UP
+from ottla.env.clock import pause
 from ottla.env.executor import run
 from ottla.env.tasks import begin_task
 from ottla.environment import Environment
@@ -153,7 +154,7 @@ class Lineage:
                 logger.warning(_NOT_YET, error)
                 self._is_due = True
                 await self._note(acted)
-                await self._pause()
+                await pause(self._env.clock, RETRY_SECONDS)
 
     async def _stamp(self) -> None:
         token = self._env.rng.random_bytes(TOKEN_BYTES).hex()
@@ -191,14 +192,6 @@ class Lineage:
             if self._has_begun:
                 self._on_parted(failure)
             raise failure
-
-    async def _pause(self) -> None:
-        over = asyncio.Event()
-        timer = self._env.clock.call_later(RETRY_SECONDS, over.set)
-        try:
-            await over.wait()
-        finally:
-            timer.cancel()
 
     # In threads.
 

@@ -10,7 +10,6 @@ than its grant. Knows no wire. Source: KIP-455, KIP-460, KIP-860.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
@@ -19,7 +18,7 @@ from typing import NamedTuple
 
 from ottla.cluster.in_time import Patience, each_in_time
 from ottla.cluster.topics import checked_assignment
-from ottla.env.clock import Clock
+from ottla.env.clock import Clock, pause
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.metadata.image import ImageFollower
@@ -246,7 +245,7 @@ class ReplicaAdministration:
             (outcome,), changes = self._planned([task])
             if await self._is_committed(changes):
                 return outcome
-            await self._pause()
+            await pause(self._clock, AGAIN_SECONDS)
         why = f"{task.where} is changed by others all the time"
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
 
@@ -307,14 +306,6 @@ class ReplicaAdministration:
         except MetadataError as error:
             raise _not_sure(error) from error
         return True
-
-    async def _pause(self) -> None:
-        over = asyncio.Event()
-        timer = self._clock.call_later(AGAIN_SECONDS, over.set)
-        try:
-            await over.wait()
-        finally:
-            timer.cancel()
 
 
 def _not_sure(error: MetadataError) -> KafkaError:

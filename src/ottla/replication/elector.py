@@ -24,7 +24,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from ottla.env.clock import Clock, Timer
+from ottla.env.clock import Clock, Timer, pause
 from ottla.env.tasks import begin_task
 from ottla.ids import NodeId, TopicId
 from ottla.metadata.image import ImageFollower, MetadataDelta, MetadataImage
@@ -278,12 +278,7 @@ class Elector:
 
     async def _again(self, changes: list[_Change]) -> None:
         """Look at them again after a pause: one for all, for others have to be led meanwhile."""
-        over = asyncio.Event()
-        timer = self._clock.call_later(PAUSE_SECONDS, over.set)
-        try:
-            await over.wait()
-        finally:
-            timer.cancel()
+        await pause(self._clock, PAUSE_SECONDS)
         self._marked.update(((change.topic_id, change.partition), None) for change in changes)
 
     async def _commit(self, changes: list[_Change]) -> None:

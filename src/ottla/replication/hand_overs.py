@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ottla.env.clock import Clock, Timer
+from ottla.env.clock import Clock, Timer, pause
 from ottla.env.tasks import begin_task
 from ottla.ids import NodeId
 from ottla.metadata.image import ImageFollower
@@ -239,7 +239,7 @@ class HandOvers:
                 each.flush()
             if not waiting or self._clock.monotonic() >= deadline:
                 return
-            await self._pause(LOOK_SECONDS)
+            await pause(self._clock, LOOK_SECONDS)
 
     def _change(self, partition: Partition, plan: Plan, must_have_all: bool) -> _Change | None:
         view = partition.view
@@ -303,14 +303,6 @@ class HandOvers:
             self._clock.call_later(DOUBT_SECONDS, lambda: self._look_back(changes))
         else:
             _keep(changes)
-
-    async def _pause(self, seconds: float) -> None:
-        over = asyncio.Event()
-        timer = self._clock.call_later(seconds, over.set)
-        try:
-            await over.wait()
-        finally:
-            timer.cancel()
 
 
 def _keep(changes: Iterable[_Change]) -> None:

@@ -1,8 +1,10 @@
 """The manual clock beyond what every clock promises."""
 
+import asyncio
+
 import pytest
 
-from ottla.env.clock import ManualClock
+from ottla.env.clock import ManualClock, pause
 
 
 @pytest.fixture
@@ -70,3 +72,23 @@ def test_a_failing_callback_leaves_the_later_timers_due(clock):
     assert clock.monotonic() == 1.0
     clock.advance(5)
     assert fired == [2.0]
+
+
+async def test_a_pause_ends_when_its_time_has_passed(clock):
+    waiting = asyncio.ensure_future(pause(clock, 2))
+    await asyncio.sleep(0)
+    clock.advance(1.9)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    clock.advance(0.1)
+    await asyncio.wait_for(waiting, 5)
+
+
+async def test_a_cancelled_pause_leaves_no_timer(clock):
+    waiting = asyncio.ensure_future(pause(clock, 2))
+    await asyncio.sleep(0)
+    assert clock.timers() == 1
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert clock.timers() == 0
