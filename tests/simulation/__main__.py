@@ -17,13 +17,12 @@ from contextlib import nullcontext
 
 from tests.simulation.coverage import Coverage
 from tests.simulation.mix import mix_of
+from tests.simulation.progress import tell_progress
 from tests.simulation.world import World
 
 MINUTES = 20.0
 CHECKED_MINUTES = 5.0
 NIGHTLY_HOURS = 200.0
-PROGRESS_SECONDS = 3600.0
-"""Simulated ones, between two words of a long run."""
 HUNTED_HOURS = 5.0
 """Until a mutant has to be found."""
 LOST_PAGES = "reboot"
@@ -188,14 +187,6 @@ def many(given):
     failed = [result["name"] for result in results if result["problems"]]
     print(f"failed: {', '.join(sorted(failed))}" if failed else "nothing was broken")
     return 1 if failed or digests[0] != digests[1] else 0
-
-
-def tell_progress(results):
-    """Say now and then how much was lived: who ends a long run keeps what it has found."""
-    before, after = (sum(one["seconds"] for one in some) for some in (results[:-1], results))
-    if before // PROGRESS_SECONDS != after // PROGRESS_SECONDS:
-        whole = sum(not one["problems"] for one in results)
-        print(f"{after / 3600:.1f} hours: {whole} of {len(results)} worlds are whole", flush=True)
 
 
 def report(results, seconds):

@@ -15,6 +15,7 @@ from contextlib import nullcontext
 
 from tests.simulation.cluster.mix import cluster_mix_of
 from tests.simulation.cluster.world import ClusterWorld
+from tests.simulation.progress import tell_progress
 
 CHECKED_MINUTES = 1.0
 PROBLEMS_TOLD = 10
@@ -103,6 +104,7 @@ def many(given):
             results.append(done.result())
             if results[-1]["problems"]:
                 tell(results[-1], given.minutes, given.nodes)
+            tell_progress(results)
         digests = [check.result() for check in checks]
     if digests[0] != digests[1]:
         print(f"\nworld {seed}.0 is not the same twice: {digests}")
