@@ -40,6 +40,17 @@ GROUP_MAX_SIZE = Option(
     "How many members one group may have.",
     validator=POSITIVE,
 )
+GROUP_METADATA_MAX_BYTES = Option(
+    "ottla.group.metadata.max.bytes",
+    INT,
+    8_388_608,
+    "How many bytes the protocols of all members of one classic group may have, names and metadata"
+    " (a consumer's metadata is its subscription). The JoinGroup that would go beyond is refused"
+    " with GROUP_MAX_SIZE_REACHED. A group whose assignment is to be written has to fit in"
+    " max.message.bytes of __consumer_offsets as well.",
+    validator=POSITIVE,
+    unit="bytes",
+)
 GROUP_PENDING_IDS_MAX = Option(
     "ottla.group.pending.ids.max",
     INT,
@@ -323,6 +334,7 @@ OPTIONS: tuple[Option[object], ...] = (
     GROUP_MIN_SESSION_TIMEOUT_MS,
     GROUP_MAX_SESSION_TIMEOUT_MS,
     GROUP_MAX_SIZE,
+    GROUP_METADATA_MAX_BYTES,
     GROUP_PENDING_IDS_MAX,
     GROUP_MEMBER_NAMES_MAX,
     GROUPS_MAX,

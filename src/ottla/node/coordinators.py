@@ -73,6 +73,7 @@ def group_settings_of(config: Config) -> GroupSettings:
         classic=ClassicSettings(
             initial_rebalance_delay_ms=config[coordinator_options.GROUP_INITIAL_REBALANCE_DELAY_MS],
             members_max=config[coordinator_options.GROUP_MAX_SIZE],
+            metadata_max_bytes=config[coordinator_options.GROUP_METADATA_MAX_BYTES],
             pending_ids_max=config[coordinator_options.GROUP_PENDING_IDS_MAX],
         ),
         consumer=ConsumerSettings(

@@ -323,6 +323,33 @@ def test_ids_that_nobody_comes_back_with_are_forgotten_the_oldest_first():
     group.check()
 
 
+def test_what_members_know_is_bounded_however_they_come():
+    group = ClassicGroup("g", 0)
+    settings = SETTINGS._replace(metadata_max_bytes=100)
+
+    def code(*given, **named):
+        effects = step(group, join(*given)._replace(**named), 0, settings)
+        group.check()
+        return [one.answer.code.name for one in effects if isinstance(one, events.Answer)]
+
+    of_45, of_50, of_55, of_60 = ((Protocol("range", b"r" * (n - 5)),) for n in (45, 50, 55, 60))
+    refused = ["GROUP_MAX_SIZE_REACHED"]
+    assert code("", "a", of_50) == []
+    assert code("", "s1", of_55, instance_id="s") == refused
+    assert code("", "s1", of_45, instance_id="s") == []
+    assert code("", "b", of_50) == refused
+    assert group.metadata_bytes == 95
+    # In the place of what the same member knew, whatever it is known by.
+    assert code("a", "", of_60) == refused
+    assert list(group.members) == ["a", "s1"]
+    assert code("a", "", of_55) == ["REBALANCE_IN_PROGRESS"], "its former request is answered"
+    assert code("", "s2", of_50, instance_id="s") == refused
+    assert code("", "s2", of_45, instance_id="s") == ["FENCED_INSTANCE_ID"]
+    assert (list(group.members), group.metadata_bytes) == (["a", "s2"], 100)
+    # Names count as well.
+    assert code("a", "", (Protocol("range", b""), Protocol("n" * 60, b""))) == refused
+
+
 class BusyClock(ManualClock):
     """Each look at it tells that a millisecond has gone: work takes its time."""
 

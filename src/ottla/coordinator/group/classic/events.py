@@ -21,6 +21,8 @@ class ClassicSettings(NamedTuple):
     """``group.max.size``"""
     new_member_timeout_ms: int = 5 * 60 * 1000
     """How long the first JoinGroup of a member may wait. Kafka's constant; not an option."""
+    metadata_max_bytes: int = 8 * 1024 * 1024
+    """``ottla.group.metadata.max.bytes``, of all members of one group."""
     pending_ids_max: int = 1000
     """``ottla.group.pending.ids.max``, of one group; one more replaces the oldest."""
 

@@ -101,6 +101,11 @@ class Member:
         self.is_new = False
         """Use: the member has not seen a generation yet; it is removed if its client is silent."""
 
+    @property
+    def metadata_bytes(self) -> int:
+        """The bytes of its protocols, names and metadata."""
+        return metadata_bytes_of(self.protocols)
+
     def metadata(self, protocol: str | None) -> bytes:
         """Return the metadata for a protocol; empty if the member does not know it."""
         return metadata_of(self.protocols, protocol)
@@ -112,6 +117,11 @@ def metadata_of(protocols: Sequence[Protocol], name: str | None) -> bytes:
         if known.name == name:
             return known.metadata
     return b""
+
+
+def metadata_bytes_of(protocols: Sequence[Protocol]) -> int:
+    """Return the bytes of the protocols' names and metadata; a name counts by its characters."""
+    return sum(len(known.name) + len(known.metadata) for known in protocols)
 
 
 class ClassicGroup:
@@ -144,6 +154,8 @@ class ClassicGroup:
         """Invariant: for each protocol, the number of members that know it."""
         self._preferring: Counter[tuple[str, ...]] = Counter()
         """Invariant: for each order of preference, the number of members that have it."""
+        self.metadata_bytes = 0
+        """Invariant: the bytes of all members' protocols."""
         self.pending_syncs: set[str] = set()
         """Use: members of this generation that have not sent SyncGroup yet."""
         self.member_added = False
@@ -306,6 +318,7 @@ class ClassicGroup:
         self._preferring[names] += by
         if not self._preferring[names]:
             del self._preferring[names]
+        self.metadata_bytes += by * member.metadata_bytes
         if member.awaiting_join is not None:
             self._joined += by
 
@@ -390,6 +403,7 @@ class ClassicGroup:
         for one in self.members.values():
             knowing.update({known.name for known in one.protocols})
         assert self._knowing == knowing
+        assert self.metadata_bytes == sum(one.metadata_bytes for one in self.members.values())
         assert self._preferring == Counter(
             tuple(known.name for known in one.protocols) for one in self.members.values()
         )

@@ -25,6 +25,7 @@ from ottla.coordinator.group.classic.group import (
     ClassicGroup,
     GroupState,
     Member,
+    metadata_bytes_of,
 )
 from ottla.coordinator.group.classic.rebalance import (
     Effects,
@@ -50,6 +51,8 @@ def on_join(group: ClassicGroup, join: Join, now_ms: int, settings: ClassicSetti
         complete_if_all_joined(group, now_ms, effects)
     elif not group.supports(join.protocol_type, join.protocols):
         _refuse(join, member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, effects)
+    elif not _has_metadata_room(group, join, settings):
+        _refuse(join, member_id, ErrorCode.GROUP_MAX_SIZE_REACHED, effects)
     elif not member_id:
         _join_new(group, join, now_ms, settings, effects)
     elif member_id in group.pending_joins and join.instance_id is None:
@@ -73,6 +76,14 @@ def _has_room(group: ClassicGroup, member_id: str, settings: ClassicSettings) ->
         is_waiting = member is not None and member.awaiting_join is not None
         return is_waiting or group.awaiting_join_count < settings.members_max
     return member is not None or len(group.members) < settings.members_max
+
+
+def _has_metadata_room(group: ClassicGroup, join: Join, settings: ClassicSettings) -> bool:
+    """Tell whether the group may keep what the member knows, in the place of what it knew."""
+    known_id = join.member_id or group.static_members.get(join.instance_id or "")
+    known = group.members.get(known_id or "")
+    others_bytes = group.metadata_bytes - (known.metadata_bytes if known is not None else 0)
+    return others_bytes + metadata_bytes_of(join.protocols) <= settings.metadata_max_bytes
 
 
 def _join_new(
