@@ -21,7 +21,7 @@ from ottla.ids import NodeId, TopicPartition
 from ottla.log.directories.duplicates import settle_duplicates
 from ottla.log.directories.manager import LogManager
 from ottla.log.log import Log
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import MetadataImage, TopicImage
 from ottla.metadata.keys import Keys
 from ottla.metadata.mirror import update
 from ottla.metadata.store import Entry, MetadataStore
@@ -40,7 +40,7 @@ MADE_UP_ABOVE = 1 << 40
 async def adopt(
     store: MetadataStore,
     keys: Keys,
-    image: MetadataImage,
+    topics: Mapping[str, TopicImage],
     log_manager: LogManager,
     *,
     node_id: NodeId,
@@ -50,6 +50,8 @@ async def adopt(
 ) -> int:
     """Make store and directories agree; return the store's revision after that.
 
+    ``topics``: all that the store has, by name, as they were before this call. A topic that another
+    node deletes meanwhile is not taken for a stranger; see ``finish_late_deletions``.
     ``may_adopt``: False: what nobody knows is left alone; this node has not all that others know.
     ``is_alone``: no other node has this store. Raises what the store raises.
     """
@@ -63,9 +65,9 @@ async def adopt(
     for where, found in list(log_manager.logs.items()):
         if where.topic in NOT_TOPICS:
             continue
-        if found.topic_id in deleted or _was_cut_short(found, where, names, image):
+        if found.topic_id in deleted or _was_cut_short(found, where, names, topics):
             unfinished.append(where)
-        elif _is_strange(found, where, image, node_id):
+        elif _is_strange(found, where, topics, node_id):
             strangers[where.topic][where.partition] = found
     _finish_deletions(log_manager, unfinished)
     logs = list(log_manager.logs.values())
@@ -85,6 +87,26 @@ async def adopt(
     return revision
 
 
+def finish_late_deletions(
+    log_manager: LogManager, topics: Mapping[str, TopicImage], image: MetadataImage
+) -> list[TopicImage]:
+    """Delete the directories of topics that were deleted since ``adopt`` was given ``topics``.
+
+    Returns these topics. Blocks. Who hosts partitions by ``image`` hears of later deletions.
+    """
+    deleted = [one for one in topics.values() if image.topic_by_id(one.topic_id) is None]
+    unfinished = []
+    for topic in deleted:
+        for index in range(len(topic.partitions)):
+            where = TopicPartition(topic.name, index)
+            log_manager.maker.deleted_unopened(where, topic.topic_id)
+            found = log_manager.get(where)
+            if found is not None and found.topic_id in (None, topic.topic_id):
+                unfinished.append(where)
+    _finish_deletions(log_manager, unfinished)
+    return deleted
+
+
 async def _take_in_all(
     store: MetadataStore,
     keys: Keys,
@@ -101,21 +123,23 @@ async def _take_in_all(
     return revision
 
 
-def _is_strange(found: Log, where: TopicPartition, image: MetadataImage, node_id: NodeId) -> bool:
+def _is_strange(
+    found: Log, where: TopicPartition, topics: Mapping[str, TopicImage], node_id: NodeId
+) -> bool:
     """Tell whether the store does not know a directory.
 
     It may know the topic, and not this partition, or not what is in it: it is an older copy, or
     another node has added the topic.
     """
-    topic = image.topics.get(where.topic)
+    topic = topics.get(where.topic)
     if topic is None:
         return True
     if found.topic_id not in (None, topic.topic_id):
         logger.error("%s: the directory %s is of another topic", where, found.directory)
         return False
-    state = image.partition(where)
-    if state is None:
+    if where.partition >= len(topic.partitions):
         return not _is_bare(found)  # What a creation left is no reason for one partition more.
+    state = topic.partitions[where.partition]
     if not state.replicas:
         return True
     return node_id not in state.may_have_it and found.latest_epoch >= state.leader_epoch
@@ -134,13 +158,15 @@ def _tell_of_deleted(log_manager: LogManager, keys: Keys, marks: Sequence[Entry]
 
 
 def _was_cut_short(
-    found: Log, where: TopicPartition, deleted: set[str], image: MetadataImage
+    found: Log, where: TopicPartition, deleted: set[str], topics: Mapping[str, TopicImage]
 ) -> bool:
     """Whether an interrupted creation left this directory, and its topic was deleted since.
 
     A topic of that name that was made anew may have fewer partitions.
     """
-    return _is_bare(found) and where.topic in deleted and image.partition(where) is None
+    topic = topics.get(where.topic)
+    has_it = topic is not None and where.partition < len(topic.partitions)
+    return _is_bare(found) and where.topic in deleted and not has_it
 
 
 def _is_bare(found: Log) -> bool:

@@ -8,7 +8,7 @@ client is answered when this node serves what was created. Source: ADR 5; KIP-51
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple
@@ -36,7 +36,7 @@ from ottla.env.rng import Rng
 from ottla.env.tasks import begin_task
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import LeaderEpoch, NodeId, TopicId
-from ottla.metadata.image import ImageFollower, MetadataDelta, MetadataImage, TopicImage
+from ottla.metadata.image import ImageFollower, TopicImage
 from ottla.metadata.keys import ConfigType, Keys
 from ottla.metadata.store import (
     ABSENT,
@@ -128,7 +128,7 @@ class Controller:
         self._image = follower.image
         self._census = TopicCensus(follower.image)
         follower.add_listener(self._census.apply)
-        follower.add_listener(self._see_deletions)
+        follower.add_listener(lambda _, delta: self.carry_out_deletions(delta.topics_deleted))
         self._claims = Claims()
         self._rng = rng
         self._placement = placement
@@ -218,8 +218,6 @@ class Controller:
         if twin is not None:
             why = f"Topic {topic.name} collides with existing topic: {twin}"
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
-        assignments = plan_assignments(topic, self._placement_now())
-        self._check_room(len(assignments))
         given = given_configs(topic)
         try:
             config = self._check_config(given)
@@ -229,6 +227,8 @@ class Controller:
         if size_bytes > VALUE_BYTES_MAX:
             why = f"{size_bytes} bytes of configs; at most {VALUE_BYTES_MAX} can be kept"
             raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+        assignments = plan_assignments(topic, self._placement_now())
+        self._check_room(len(assignments))
         return TopicPlan(topic.name, new_topic_id(self._rng), assignments, given), config
 
     def _placement_now(self) -> Placement:
@@ -438,10 +438,9 @@ class Controller:
         with _store_answers():
             await clear_mark(self._store, self._keys, topic.topic_id, self._node_id)
 
-    def _see_deletions(self, image: MetadataImage, delta: MetadataDelta) -> None:
+    def carry_out_deletions(self, topics: Iterable[TopicImage]) -> None:
         """Take this node from the marks of topics that another node was asked to delete."""
-        del image
-        for topic in delta.topics_deleted:
+        for topic in topics:
             if topic.topic_id in self._deleting:
                 self._deleting[topic.topic_id] = topic
             elif self._node_id in _nodes_of(topic):

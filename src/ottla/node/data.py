@@ -5,8 +5,9 @@ Source: reliability rules 3 and 16 (first start, clean stop).
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ottla.cluster.adoption import adopt
@@ -19,7 +20,7 @@ from ottla.log.directories.manager import LogManager
 from ottla.log.directories.space import SpaceLimits
 from ottla.log.files.checkpoints import read_meta_properties
 from ottla.log.files.layout import CLEAN_SHUTDOWN, META_PROPERTIES
-from ottla.metadata.image import ImageFollower
+from ottla.metadata.image import ImageFollower, TopicImage
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import MetadataStore
 from ottla.node.configuration import Configuration
@@ -58,6 +59,8 @@ class Data(NamedTuple):
     follower: ImageFollower
     directories_are_as_before: bool = False
     """The log directories are those of the last start, whole."""
+    adopted: Mapping[str, TopicImage] = MappingProxyType({})
+    """The topics, by name, with which the log directories were brought into line."""
     unclean: frozenset[str] = frozenset()
     """The log directories that a former process did not close, or that are new."""
 
@@ -200,10 +203,11 @@ async def follow(
         configuration.at_start[options.LOG_DIRS_GIVEN_UP],
     )
     manager.miss(looked.missing)
+    adopted = dict(follower.image.topics)
     revision = await adopt(
         data.store,
         data.keys,
-        follower.image,
+        adopted,
         manager,
         node_id=configuration.node_id,
         rng=environment.rng,
@@ -211,7 +215,7 @@ async def follow(
         is_alone=is_alone,
     )
     await follower.reached(revision)
-    return data._replace(directories_are_as_before=looked.are_as_before)
+    return data._replace(adopted=adopted, directories_are_as_before=looked.are_as_before)
 
 
 def refuse_older_metadata(data: Data, where: str, fix: str) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.cluster.adoption import finish_late_deletions
 from ottla.cluster.configs import Configs
 from ottla.cluster.controller import Controller, Hosted
 from ottla.cluster.producer_ids import ProducerIds, id_of_now
@@ -193,6 +194,7 @@ def begin_work(
 
     replica_manager.make_replicas = replicas
     replica_manager.changed_at = changed_at
+    deleted = finish_late_deletions(data.logs, data.adopted, data.follower.image)
     replica_manager.host_all(data.follower.image)
     data.follower.add_listener(replica_manager.apply)
     elections = Elections(data, environment, configuration, replica_manager)
@@ -231,12 +233,14 @@ def begin_work(
     replica_manager.hosting.listeners.append(coordinators.hosted)
     awake_clock.start()
     coordinators.start()
+    controller = _controller(data, environment, configuration, replica_manager)
+    controller.carry_out_deletions(deleted)
     return Work(
         replica_manager,
         housekeeper,
         coordinators,
         producer_ids,
-        _controller(data, environment, configuration, replica_manager),
+        controller,
         elections,
         Configs(
             store=data.store,

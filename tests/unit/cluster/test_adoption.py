@@ -51,8 +51,8 @@ def bring_together(disk, following):
 
     async def bring_together():
         manager = open_logs(disk)
-        store, keys, image = following.store, following.keys, following.image
-        revision = await adopt(store, keys, image, manager, node_id=NODE, rng=SeededRng(2))
+        store, keys, topics = following.store, following.keys, dict(following.image.topics)
+        revision = await adopt(store, keys, topics, manager, node_id=NODE, rng=SeededRng(2))
         await following.follower.reached(revision)
         return manager
 
@@ -352,8 +352,8 @@ def two_directories(disk, following):
 
 
 async def adopted(manager, following):
-    store, keys, image = following.store, following.keys, following.image
-    revision = await adopt(store, keys, image, manager, node_id=NODE, rng=SeededRng(2))
+    store, keys, topics = following.store, following.keys, dict(following.image.topics)
+    revision = await adopt(store, keys, topics, manager, node_id=NODE, rng=SeededRng(2))
     await following.follower.reached(revision)
     return manager.get(TopicPartition("t", 0))
 

@@ -33,7 +33,7 @@ class Nodes:
         revision = await adopt(
             store,
             keys,
-            self.following.image,
+            dict(self.following.image.topics),
             manager,
             node_id=node,
             rng=SeededRng(node),

@@ -11,10 +11,18 @@ from ottla.config.files import broker_config
 from ottla.config.topic import SEGMENT_MS, topic_config
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import NULL_TOPIC_ID, NodeId, TopicId, topic_id_text
+from ottla.ids import NULL_TOPIC_ID, LeaderEpoch, NodeId, TopicId, topic_id_text
+from ottla.metadata.image import TopicImage
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.store import Ambiguous, Delete, Put, Unavailable
-from ottla.metadata.values import TopicValue, encode_partition, encode_topic, without_node
+from ottla.metadata.values import (
+    PartitionState,
+    TopicValue,
+    encode_deleted,
+    encode_partition,
+    encode_topic,
+    without_node,
+)
 from ottla.pending import Pending
 
 OTHER_ID = TopicId(b"o" * 16)
@@ -101,7 +109,7 @@ async def test_each_topic_of_a_request_fails_on_its_own(controller, following):
                 NewTopic("no/path"),
                 NewTopic("a.b"),
                 NewTopic("a_b"),
-                NewTopic("c", configs=[("segment.ms", "x")]),
+                NewTopic("c", replication_factor=0, configs=[("segment.ms", "x")]),
                 NewTopic("c", configs=[("segment.ms", None)]),
                 NewTopic("d", replication_factor=2),
                 NewTopic("e"),
@@ -298,6 +306,19 @@ async def test_a_deleted_topic_whose_directory_stays_leaves_its_mark(start, keys
     assert [key for key in await keys_left() if "delete/" in key] == [
         f"delete/{topic_id_text(made.topic_id)}"
     ]
+
+
+async def test_a_node_leaves_the_marks_of_topics_that_were_deleted_while_it_started(
+    start, following
+):
+    mark = following.keys.deleted_topic(OTHER_ID)
+    nodes = [NodeId(1), NodeId(3)]
+    await following.store.commit([], [Put(mark, encode_deleted("t", nodes))])
+    state = PartitionState(tuple(nodes), tuple(nodes), NodeId(3), LeaderEpoch(0), 0)
+    start().carry_out_deletions([TopicImage("t", OTHER_ID, (state,))])
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert without_node((await following.store.get(mark)).value, NodeId(3)) is None
 
 
 async def test_a_node_that_was_away_when_its_replica_left_is_in_the_mark(start, following):
