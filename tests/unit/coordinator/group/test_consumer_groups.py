@@ -114,6 +114,17 @@ def test_a_partition_is_given_up_before_it_is_given(consumers):
     assert consumers.group.state is ConsumerGroupState.STABLE
 
 
+def test_a_member_that_has_to_give_up_more_stays_in_its_epoch(consumers):
+    """As in Kafka 4.3: the epoch is that of the last assignment which the member has reached."""
+    consumers.join("a")
+    consumers.join("b")
+    consumers.say("a", 2, owned=[0, 1, 2, 3])
+    asked = consumers.say("a", 2, owned=[0, 1], topics=["nowhere"])
+    assert (asked.epoch, consumers.numbers(asked)) == (2, [])
+    assert consumers.group.members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    assert consumers.say("a", 2, owned=[]).epoch == consumers.group.epoch
+
+
 def test_a_heartbeat_that_changes_nothing_writes_nothing(consumers):
     consumers.join("a")
     consumers.say("a", 2)

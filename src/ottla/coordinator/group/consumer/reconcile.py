@@ -62,8 +62,8 @@ def _epoch_to_go_on(
     if member.state is MemberState.STABLE:
         has_more = any(topic_id not in subscribed for topic_id in member.assigned)
         return None if member.epoch == target_epoch and not has_more else member.epoch
-    if member.state is MemberState.UNREVOKED_PARTITIONS:
-        return None if _owns(owned, member.revoking) else member.epoch + 1
+    if member.state is MemberState.UNREVOKED_PARTITIONS and _owns(owned, member.revoking):
+        return None
     if member.state is MemberState.UNKNOWN:
         if owned is None or any(owned.values()):
             why = "The consumer group member is in a unknown state. The member must abandon all "
