@@ -59,7 +59,7 @@ def sort_topics(
     topic_of: Callable[[Topic], TopicImage | None],
     unknown: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 ) -> Steps[Sorted]:
-    """Sort topics and partitions; ``unknown`` is the code of those that do not exist."""
+    """Sort topics and partitions; ``unknown`` is the code of topics that do not exist."""
     existing: list[TopicCommit] = []
     refusals: list[ErrorCode | None] = []
     for asked in topics:
@@ -84,7 +84,7 @@ def sort_topics(
                     )
                 )
             else:
-                refusals.append(unknown)
+                refusals.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if partitions:
             existing.append(TopicCommit(topic.name, partitions, topic.topic_id))
     return Sorted(existing, refusals)

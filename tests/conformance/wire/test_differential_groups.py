@@ -72,6 +72,9 @@ def committed_offsets(play):
             generation_id_or_member_epoch=-1,
             topics=[{"topic_id": wanted, "partitions": [part]}],
         )
+    part = {"partition_index": 7, "committed_offset": 7, "committed_metadata": None}
+    missing = [{"topic_id": topic_id, "partitions": [part]}]
+    play.call("c", "offset_commit", 10, group_id="o1", topics=missing)
     play.call("c", "offset_commit", 8, **committing("o1", 1, topic="nobody"))
     play.call("c", "offset_commit", 8, **committing("o1", 1, index=3))
     play.call("c", "offset_commit", 8, **committing("o1", 1, index=-1))

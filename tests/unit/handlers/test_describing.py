@@ -202,6 +202,7 @@ def test_authorized_operations_are_told_on_request(ask):
     plain = ask(named("a"), version=8)
     asked = ask(
         named("a"),
+        named("nobody"),
         version=8,
         include_topic_authorized_operations=True,
         include_cluster_authorized_operations=True,
@@ -210,6 +211,7 @@ def test_authorized_operations_are_told_on_request(ask):
     assert plain.topics[0].topic_authorized_operations == nothing
     assert plain.cluster_authorized_operations == nothing
     assert asked.topics[0].topic_authorized_operations > 0
+    assert asked.topics[1].topic_authorized_operations > 0, "it may be made"
     assert asked.cluster_authorized_operations > 0
 
 
@@ -254,6 +256,15 @@ def test_topics_that_do_not_exist(pages):
         ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("zz", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
+    assert all(topic.topic_authorized_operations > 0 for topic in answer.topics)
+
+
+def test_a_page_that_is_full_ends_before_a_topic_that_does_not_exist(pages):
+    answer = pages("b", "bb", limit=1)
+    assert [topic.name for topic in answer.topics] == ["b"]
+    assert answer.next_cursor == Cursor(topic_name="bb", partition_index=0)
+    (rest,) = pages("b", "bb", limit=1, cursor=answer.next_cursor).topics
+    assert (rest.name, rest.error_code) == ("bb", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 # DescribeCluster.

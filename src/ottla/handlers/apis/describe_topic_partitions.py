@@ -1,8 +1,4 @@
-"""DescribeTopicPartitions, key 75: topics in name order, a page of partitions at a time (KIP-966).
-
-A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION. (Apache Kafka 4.3 answers -1, which tells
-a user nothing; clients treat both alike.)
-"""
+"""DescribeTopicPartitions, key 75: topics in name order, some partitions at a time (KIP-966)."""
 
 from collections.abc import Iterable
 
@@ -50,13 +46,7 @@ class DescribeTopicPartitions:
                 not request.topics or cursor.topic_name in asked
             )
             if not is_usable:
-                return DescribeTopicPartitionsResponse(
-                    topics=(
-                        yield from each(
-                            names, lambda name: _missing(name, ErrorCode.INVALID_REQUEST)
-                        )
-                    )
-                )
+                return DescribeTopicPartitionsResponse(topics=(yield from each(names, _refused)))
             names = [name for name in names if name >= cursor.topic_name]
         room = max(min(request.response_partition_limit, self._partition_limit), 1)
         topics: list[DescribeTopicPartitionsResponseTopic] = []
@@ -64,13 +54,13 @@ class DescribeTopicPartitions:
             if len(topics) % STRIDE == STRIDE - 1:
                 yield None
             topic = image.topics.get(name)
-            if topic is None:
-                topics.append(_missing(name, _why_missing(name)))
-                continue
             first = cursor.partition_index if cursor and cursor.topic_name == name else 0
+            if room == 0:
+                return _page(topics, Cursor(topic_name=name, partition_index=first))
+            if topic is None:
+                topics.append(_missing(name))
+                continue
             indexes = range(first, len(topic.partitions))
-            if room == 0 and indexes:
-                return _page(topics, Cursor(topic_name=name, partition_index=indexes[0]))
             topics.append(self._topic(topic, indexes[:room]))
             if len(indexes) > room:
                 return _page(topics, Cursor(topic_name=name, partition_index=indexes[room]))
@@ -119,7 +109,18 @@ def _page(
     return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
 
 
-def _missing(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+def _refused(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
-        error_code=code, name=name, topic_id=NULL_TOPIC_ID, partitions=[]
+        error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=NULL_TOPIC_ID, partitions=[]
+    )
+
+
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=_why_missing(name),
+        name=name,
+        topic_id=NULL_TOPIC_ID,
+        is_internal=is_internal(name),
+        partitions=[],
+        topic_authorized_operations=TOPIC_OPERATIONS,
     )

@@ -37,12 +37,13 @@ class InitProducerId:
         | Pending[InitProducerIdResponse]
         | Steps[Pending[InitProducerIdResponse]]
     ):
-        """Return an id and its epoch; INVALID_REQUEST for an id without epoch or the reverse.
+        """Return an id and its epoch.
 
+        INVALID_REQUEST for an id without epoch or the reverse, and for an empty transactional id.
         COORDINATOR_LOAD_IN_PROGRESS while the metadata store does not answer: clients retry.
         """
         has_half = (request.producer_id == -1) != (request.producer_epoch == -1)
-        if has_half:
+        if has_half or request.transactional_id == "":
             return _refused(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is None:
             return self._producer_ids.next().then(_answer, lambda error: _refused(error.code))

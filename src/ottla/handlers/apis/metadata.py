@@ -116,11 +116,12 @@ class Metadata:
                 code = ErrorCode.INVALID_TOPIC_EXCEPTION
             else:
                 missing.append(name)
-            found.append(
-                MetadataResponseTopic(
-                    error_code=code, name=name, is_internal=is_internal(name), partitions=[]
-                )
+            unknown = MetadataResponseTopic(
+                error_code=code, name=name, is_internal=is_internal(name), partitions=[]
             )
+            if operations:
+                unknown.topic_authorized_operations = TOPIC_OPERATIONS
+            found.append(unknown)
         if missing and request.allow_auto_topic_creation and self._auto_create:
             self._controller.auto_create(missing, call.take(strict_since=None))
         return found

@@ -139,7 +139,7 @@ def _tell_operations_of_name(one: MetadataResponseTopic, access: Access) -> None
 
 
 def _tell_operations(one: DescribeTopicPartitionsResponseTopic, access: Access) -> None:
-    if one.error_code == ErrorCode.NONE:
+    if one.error_code != ErrorCode.INVALID_REQUEST:  # Else the whole request is refused.
         one.topic_authorized_operations = topic_operations(access, one.name or "")
 
 
