@@ -1,0 +1,1 @@
+"""Random requests to Ottla and to a live Apache Kafka, in step: ``beside_kafka.py``."""
