@@ -322,8 +322,10 @@ class Partition(PartitionYields):
         log.producers.transactions.commit_to(committed)
         view = self.view
         if view is not None and view.epoch_start_offset > log.log_end_offset:
-            # It was elected while its log was cut: what was cut off is in nobody's way.
-            self.view = view._replace(epoch_start_offset=log.log_end_offset)
+            # It was elected while its log was cut.
+            from ottla.replication.replica_state import log_was_cut  # noqa: PLC0415 - as above
+
+            self.view = log_was_cut(view, log.log_end_offset)
         super().release(log)
 
     # The high watermark.

@@ -104,6 +104,26 @@ def follower_fetched(
     return view._replace(remotes=tuple(sorted([*others, (node, remote)])))
 
 
+def log_was_cut(view: LeaderView, log_end_offset: int) -> LeaderView:
+    """Note where the log ends that was still being cut when the leadership began.
+
+    What was cut off is in nobody's way any more. Who asked for what comes after it had the log of
+    before: of this one only what is left, whatever the leader writes there now.
+    """
+    remotes = tuple(
+        (
+            node,
+            remote._replace(
+                end_offset=min(remote.end_offset, log_end_offset),
+                log_end_offset=min(remote.log_end_offset, log_end_offset),
+            ),
+        )
+        for node, remote in view.remotes
+    )
+    start = min(view.epoch_start_offset, log_end_offset)
+    return view._replace(epoch_start_offset=start, remotes=remotes)
+
+
 # What is committed.
 
 

@@ -130,6 +130,26 @@ async def test_one_that_is_elected_amid_a_cut_shows_nothing_of_what_goes(pair, w
     assert may_join(partition.view, OTHER, partition.high_watermark)
 
 
+async def test_what_a_follower_had_of_what_was_cut_is_nothing_of_what_comes_there(pair, words):
+    """Once it counted as a copy of what the next leader wrote in that place: records that it had
+    acknowledged were on one node."""
+    await part(pair, words)
+    node = pair.following
+    taking = pending_of(pair.follower.take(*ask(pair)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert node.partition().is_held
+    node.change(node.led(0, epoch=3, isr=(1, OTHER), old=node.partition().state))
+    node.partition().follower_fetched(OTHER, 15, 1)  # It has the tail that is cut off here.
+    await over(pair, taking)
+    answers = fill(node, words, 5)
+    partition = node.partition()
+    assert (partition.log.flushed_offset, partition.high_watermark) == (15, 10)
+    assert not any(answer.is_done for answer in answers)
+    partition.follower_fetched(OTHER, 15, 1)
+    assert partition.high_watermark == 15
+
+
 async def test_the_high_watermark_is_not_taken_before_histories_agree(pair, words):
     """Once it covered records of a former leader that a second cut took: consumers had seen them.
 
