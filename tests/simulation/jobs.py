@@ -129,6 +129,8 @@ class Jobs:
         self._sleepy = ()
         """The names of executors whose jobs may sleep."""
         self._sleep_chance = self._sleep_seconds = 0.0
+        self._sleeps_before = ()
+        """The calls of the disk before which they sleep; (): before all."""
         self._asleep = {}
         """Jobs; a dict, for its order."""
 
@@ -150,7 +152,7 @@ class Jobs:
         job = self.running
         if job is None or job.life.is_dead:
             return
-        if job.name in self._sleepy and self._rng.random() < self._sleep_chance:
+        if self._is_sleepy(job) and self._rng.random() < self._sleep_chance:
             seconds = self._rng.expovariate(1 / self._sleep_seconds)
             self._asleep[job] = None
             self._wake(job, min(seconds, LONGEST_SLEEP_SECONDS))
@@ -166,16 +168,28 @@ class Jobs:
     def _wake(self, job, seconds):
         self.loop.call_for(job.life, seconds, job.go_on, job.turn)
 
-    def let_sleep(self, names, chance, seconds):
+    def let_sleep(self, names, chance, seconds, *, before=()):
         """Let jobs of these executors sleep: before they begin, and before calls of the disk.
 
-        ``chance``: of each of those moments. For so long in the mean.
+        ``chance``: of each of those moments. For so long in the mean. ``before``: only before these
+        calls.
         """
         self._sleepy, self._sleep_chance, self._sleep_seconds = names, chance, seconds
+        self._sleeps_before = before
+
+    def _is_sleepy(self, job):
+        if job.name not in self._sleepy:
+            return False
+        before = self._sleeps_before
+        return not before or (job.call is not None and job.call[0] in before)
 
     def late_seconds(self, name):
         """Return for how much longer a job of this executor waits until it begins."""
-        if name not in self._sleepy or self._rng.random() >= self._sleep_chance:
+        if (
+            name not in self._sleepy
+            or self._sleeps_before
+            or self._rng.random() >= self._sleep_chance
+        ):
             return 0.0
         return min(self._rng.expovariate(1 / self._sleep_seconds), LONGEST_SECONDS)
 

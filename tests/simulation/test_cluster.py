@@ -7,14 +7,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from ottla.env.faulty_disk import DiskCall
 from ottla.metadata.store import Put
 from tests.campaigns.administering.records import CONTROL, TRANSACTIONAL, key_of
 from tests.simulation.clients.members import SESSION_SECONDS
+from tests.simulation.cluster.faults import JOURNALED
 from tests.simulation.cluster.inspector import aborted_within
 from tests.simulation.cluster.ledger import Fate, Ledger, Sent, Transaction
 from tests.simulation.cluster.members import Member
+from tests.simulation.cluster.mix import cluster_mix_of
 from tests.simulation.cluster.running import command_of, digest_elsewhere, live
 from tests.simulation.cluster.store import KeptSession, SharedEntries, StoreLink
+from tests.simulation.cluster.themes import LATEST_THEMES
+from tests.simulation.jobs import Jobs
 from tests.simulation.loop import Life, SimulatedLoop
 from tests.simulation.mutants import MUTANTS_OF_SEVERAL, SOURCE, mutant_of, patched
 from tools.wire_client import batch
@@ -80,6 +85,35 @@ def test_a_fresh_seed_of_three_nodes_breaks_no_promise(capsys, _number):
     with capsys.disabled():
         print(f"\n{command}", end="")
     assert live(name, FRESH_MINUTES)["problems"] == [], command
+
+
+def test_a_world_may_be_about_logs_that_are_cut_amid_swaps():
+    """A share of all worlds; the others are as they were without this theme."""
+    names = [cluster_mix_of(f"themes.{number}").theme for number in range(200)]
+    for theme in LATEST_THEMES:
+        assert 0.04 < names.count(theme.name) / len(names) < 0.2
+
+
+def test_a_job_may_sleep_before_some_calls_of_the_disk_and_before_no_other():
+    loop = SimulatedLoop()
+    jobs, life, done = Jobs(loop, random.Random("test"), chance=0.0), Life("node"), []
+
+    def work():
+        for call in (DiskCall.WRITE, DiskCall.RENAME):
+            jobs.running.call = call, "/a/file"
+            jobs.pause()
+            done.append(call)
+
+    jobs.let_sleep(["cleaner"], 1.0, 5.0, before=JOURNALED)
+    assert jobs.late_seconds("cleaner") == 0.0
+    jobs.begin(life, work, lambda *_: None, seconds=lambda: 0.0, name="disk")
+    assert done == [DiskCall.WRITE, DiskCall.RENAME]
+    done.clear()
+    jobs.begin(life, work, lambda *_: None, seconds=lambda: 0.0, name="cleaner")
+    assert done == [DiskCall.WRITE]
+    loop.run_until(lambda: len(done) > 1)
+    assert loop.now > 0.0
+    assert not jobs.alive
 
 
 def test_what_a_buried_life_lets_go_of_wakes_the_living():

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import random
+from contextlib import contextmanager
 
 from ottla.env.faulty_disk import DiskCall
 from tests.simulation.cluster.leaders import OfLeaders
@@ -36,6 +37,8 @@ ABSENCE_SECONDS = 20.0
 ``replica.lag.time.max.ms``."""
 JUMP_MS_MAX = 40_000
 """How far a wall clock may be ahead or behind amid a fault."""
+JOURNALED = (DiskCall.RENAME, DiskCall.SYNC_DIRECTORY)
+"""Calls that change no bytes, and wait for the journal of the file system."""
 RESTART_SECONDS = 1.0
 """The mean time until a process that ended is started again."""
 
@@ -47,6 +50,8 @@ class Nemesis(OfLeaders):
         self.world = world
         self.random = random.Random(f"{world.seed}/nemesis")
         self.lasting = 0
+        self._slowed = 0
+        """How many faults want names to be slow."""
         self.making = asyncio.Event()
         """A topic is being made."""
 
@@ -227,6 +232,34 @@ class Nemesis(OfLeaders):
             await self._while()
         finally:
             machine.trouble.pace = 1.0
+
+    @contextmanager
+    def _slow_names(self):
+        """Let jobs wait for long before they rename a file or sync a directory.
+
+        So it is where the journal of a file system is full. Most of all of the cleaner's thread,
+        whose calls are the least urgent ones: what swaps segments has begun, and does not end.
+        """
+        jobs = self.world.jobs
+        names = self.random.choice([["cleaner"], ["cleaner"], ["disk", "cleaner"]])
+        self._slowed += 1
+        if self._slowed == 1:
+            chance = self.random.choice([0.1, 0.5])
+            seconds = self.random.choice([0.5, 2.0, 10.0])
+            jobs.let_sleep(names, chance, seconds, before=JOURNALED)
+        try:
+            yield
+        finally:
+            self._slowed -= 1
+            if not self._slowed:
+                jobs.wake_all()
+
+    async def _slow_swaps(self, _machine):
+        """Let leaders change while segments are being swapped, and logs are cut."""
+        with self._slow_names():
+            await self._while(3.0)
+            for _ in range(self.random.randint(1, 3)):
+                await self._elect_twice()
 
     async def _sync_error(self, machine):
         machine.trouble.fails_once = self.random.choice(LOG_DIRS)

@@ -99,6 +99,23 @@ class OfLeaders:
             self._led()[0].kill(power=self.random.random() < 0.5)
             await self._while(1.5)
 
+    async def _elect_twice(self):
+        """Kill a leader that one of its followers lags behind, and soon that one, if it leads now.
+
+        The third node has what the second leader has not, and hears so just before it leads.
+        """
+        leader, others = self._led()
+        behind = self.random.choice(others)
+        self.world.network.cut(behind.name, leader.name)
+        try:
+            await self.world.sleep(self.random.uniform(0.2, 1.5))
+        finally:
+            self.world.network.mend()
+        leader.kill(power=self.random.random() < 0.3)
+        await self.world.sleep(self.random.uniform(0.1, 1.5))
+        behind.kill(power=self.random.random() < 0.3)
+        await self._while(6.0)
+
     async def _stop_in_turn(self, _machine):
         """Restart nodes one after the other, as an upgrade does."""
         for machine in self.world.machines:

@@ -3,7 +3,7 @@
 import random
 
 from tests.simulation.cluster.faults import FAULTS
-from tests.simulation.cluster.themes import COMPACTED, LATER_THEMES, THEMES
+from tests.simulation.cluster.themes import COMPACTED, LATER_THEMES, LATEST_THEMES, THEMES
 from tests.simulation.mix import mix_of
 
 CLIENTS = {
@@ -19,6 +19,7 @@ CLIENTS = {
 }
 THEME_CHANCE = 0.6
 LATER_CHANCE = 0.25
+LATEST_CHANCE = 0.1
 
 
 def cluster_mix_of(seed):
@@ -79,6 +80,9 @@ def cluster_mix_of(seed):
     later = random.Random(f"{seed}/cluster/later")
     if later.random() < LATER_CHANCE:
         _turn_to(mix, later.choice(LATER_THEMES), later)
+    latest = random.Random(f"{seed}/cluster/latest")
+    if latest.random() < LATEST_CHANCE:
+        _turn_to(mix, latest.choice(LATEST_THEMES), latest)
     return mix
 
 

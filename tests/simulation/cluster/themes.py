@@ -88,7 +88,11 @@ THEMES = (
         ("isolate", "power-unsynced", "kill", "kill-at-call", "stop-in-turn", "shrink-in-turn"),
         {**FEW_WRITERS, "deleter": (0, 1), "administrator": (0, 1)},
         {**BUSY, "compacted_options": COMPACTED},
-        {"log.cleaner.backoff.ms": ["300"], "replica.lag.time.max.ms": ["2000", "10000"]},
+        {
+            "log.cleaner.backoff.ms": ["300"],
+            "log.cleaner.io.max.bytes.per.second": ["10000000"],
+            "replica.lag.time.max.ms": ["2000", "10000"],
+        },
         {},
     ),
     Theme(
@@ -171,3 +175,19 @@ LATER_THEMES = (
     ),
 )
 """Drawn by a stream of their own: other worlds stay as they were."""
+
+LATEST_THEMES = (
+    Theme(
+        "segments are swapped slowly while leaders change",
+        ("slow-swaps",),
+        {**LOAD, "mover": (0, 1), "near": (0, 1)},
+        {**BUSY, "compacted_options": COMPACTED, "faults_overlap": True},
+        {
+            "log.cleaner.backoff.ms": ["300"],
+            "log.cleaner.io.max.bytes.per.second": ["10000000"],
+            "replica.lag.time.max.ms": ["2000", "10000"],
+        },
+        SMALL,
+    ),
+)
+"""Drawn by another stream, for the same reason."""
