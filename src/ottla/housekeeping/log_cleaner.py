@@ -187,7 +187,9 @@ class LogCleaner:
             return None
         path = f"{dirname(partition.log.directory)}/{CLEANER_CHECKPOINT}"
         # There it is lowered when the log is cut back.
-        return min(known[1], (self._checkpoints.says(path) or {}).get(where, known[1]))
+        offset = min(known[1], (self._checkpoints.says(path) or {}).get(where, known[1]))
+        self._cleaned_to[where] = partition, offset
+        return offset
 
     def _is_cleanable(self, partition: Partition) -> bool:
         where, log = partition.topic_partition, partition.log
@@ -434,10 +436,11 @@ class LogCleaner:
         log_dir = dirname(partition.log.directory)
         offsets: dict[TopicPartition, int] = {}
         for other in self._partitions():
-            known = self._cleaned_to.get(other.topic_partition)
-            is_known = known is not None and known[0] is other
-            if known is not None and is_known and dirname(other.log.directory) == log_dir:
-                offsets[other.topic_partition] = known[1]
+            if dirname(other.log.directory) != log_dir:
+                continue
+            known = end_offset if other is partition else self._cleaned_to_of(other)
+            if known is not None:
+                offsets[other.topic_partition] = known
         path = f"{log_dir}/{CLEANER_CHECKPOINT}"
         job = self._checkpoints.job({path: offsets})
         await run(self._executor, job.run)

@@ -407,9 +407,11 @@ class Partition(PartitionYields):
     def delete_records(self, offset: int) -> int:
         """Let nobody read what lies below ``offset`` (-1: the high watermark) any more.
 
-        Returns the offset meant. Not durable yet. Raises KafkaError: POLICY_VIOLATION for a topic
-        that is only compacted, OFFSET_OUT_OF_RANGE above the high watermark or below -1.
+        Returns the offset meant. Not durable yet. Raises KafkaError: as ``check_leader``;
+        POLICY_VIOLATION for a topic that is only compacted, OFFSET_OUT_OF_RANGE above the high
+        watermark or below -1.
         """
+        self.check_leader()
         config = self.log.config
         if config.is_compacted and not config.is_deleted:
             raise KafkaError(

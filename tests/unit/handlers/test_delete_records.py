@@ -8,6 +8,8 @@ from ottla.errors import ErrorCode
 from ottla.handlers.apis.delete_records import DeleteRecords
 from ottla.handlers.call import Call
 from ottla.handlers.client import Client
+from ottla.ids import NodeId
+from ottla.metadata.image import MetadataDelta
 from ottla.pending import Pending
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -79,3 +81,29 @@ async def test_if_a_partition_is_named_twice_the_last_offset_counts(ask):
 
 async def test_an_empty_request_has_an_empty_answer(ask):
     assert await ask() == []
+
+
+async def test_a_leader_that_is_replaced_while_it_deletes_does_not_say_that_it_is_done(
+    make_node, words
+):
+    """The next leader may not have heard of it: the records would be there again."""
+    node = make_node()
+    for _ in range(5):
+        node.append((0, words.batch()))
+        node.executor.run_all()
+    handler = DeleteRecords(node.replica_manager, node.housekeeper.deletion)
+    wanted = DeleteRecordsPartition(partition_index=0, offset=3)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name="t", partitions=[wanted])], timeout_ms=1000
+    )
+    client = Client("10.0.0.9", 5000, "10.0.0.1", 9092)
+    answer = Slices(Turns(node.clock)).run(handler.handle(request, Call(2, None, client)), str)
+    await asyncio.sleep(0)
+    state = node.partition().state
+    moved = node.led(0, leader=NodeId(2), epoch=1, isr=(1, 2), old=state)
+    node.replica_manager.apply(None, MetadataDelta(revision=2, partitions=(moved,)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+        node.executor.run_all()
+    ((told,),) = (topic.partitions for topic in answer.value.topics)
+    assert (told.low_watermark, told.error_code) == (-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)

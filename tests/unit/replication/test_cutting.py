@@ -145,6 +145,18 @@ async def test_what_comes_after_a_cut_is_not_taken_for_clean(make_node, words):
     assert read_offset_checkpoint(node.disk.inner.crash(SeededRng(3)), path)[T0] <= 10
 
 
+async def test_the_cleaning_of_another_log_does_not_call_a_cut_one_clean_again(make_node, words):
+    node = filled(make_node, words)
+    path = "/data/cleaner-offset-checkpoint"
+    node.log_manager.checkpoints.job({path: {T0: 22}}).run()
+    cleaner = node.housekeeper.cleaner
+    cleaner._take_checkpoints()
+    await cut(node, 10)
+    await finish(node, cleaner._note(node.partition(1), 0))
+    assert cleaner._cleaned_to_of(node.partition()) <= 10
+    assert read_offset_checkpoint(node.disk.inner.crash(SeededRng(3)), path)[T0] <= 10
+
+
 async def test_a_replica_that_comes_back_is_not_taken_for_clean(make_node, words):
     """What it has is copied again, by a leader that may not have compacted it."""
     node = filled(make_node, words)

@@ -14,13 +14,14 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.apis.metadata import is_internal
 from ottla.handlers.call import Call
 from ottla.housekeeping.deletion import Deletion
-from ottla.ids import TopicPartition
+from ottla.ids import TopicId, TopicPartition
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ottla.replication.append import gone_meanwhile
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.sliced import STRIDE, Steps, each
 
@@ -60,8 +61,14 @@ class DeleteRecords:
                     refused[where] = error.as_value()
                 else:
                     wanted[where] = part.offset
+        meant = {where: self._replica_manager.topic_id_of(where) for where in wanted}
         deleted = yield self._deletion.delete_records(list(wanted.items()))
         outcomes: dict[TopicPartition, Outcome] = dict(zip(wanted, deleted, strict=True))
+        for count, where in enumerate(wanted, 1):
+            if not count % STRIDE:
+                yield None
+            if isinstance(outcomes[where], int):
+                outcomes[where] = self._why_in_vain(where, meant[where]) or outcomes[where]
         yield from self._wait_for_followers(outcomes, request.timeout_ms)
         answers: dict[str, dict[int, DeleteRecordsPartitionResult]] = {}
         for topic in request.topics:
@@ -96,6 +103,19 @@ class DeleteRecords:
                 wanted.append((partition, offset))
         found: list[LowWatermark] = yield replicas.low_watermarks.wait(wanted, timeout_ms)
         outcomes.update(zip(waited, found, strict=True))
+
+    def _why_in_vain(self, where: TopicPartition, meant: TopicId | None) -> KafkaError | None:
+        """Return why what was deleted here may be there again: another node leads by now.
+
+        Or the topic is gone. None: it is not.
+        """
+        if self._replica_manager.topic_id_of(where) not in (meant, None):
+            return gone_meanwhile(where)
+        try:
+            self._replica_manager.leader_of(where)
+        except KafkaError as error:
+            return error.as_value()
+        return None
 
     def _check(self, where: TopicPartition) -> None:
         """Raise KafkaError unless records of the partition may be deleted here."""
