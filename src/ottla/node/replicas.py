@@ -5,7 +5,7 @@ Loaded with the first partition of several replicas. Knows the store, the peers 
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -133,18 +133,20 @@ async def withdraw_from(
     configuration: Configuration,
     missing: Sequence[tuple[TopicPartition, TopicId]],
     doubtful: Sequence[tuple[TopicPartition, TopicId]] = (),
+    *,
+    lost: Collection[TopicPartition] = (),
 ) -> None:
     """Take this node out of ISR and ELR of partitions whose log it has not: before it registers.
 
     Else the node could be elected with an empty log. While a log directory is away no log is made
     that may be in it: then nobody is taken out who may be the only one that has all, unless others
-    are allowed to lead.
+    are allowed to lead. ``lost``: those of which it is known that there was a log.
 
     ``doubtful``: of which a former process may have acknowledged what it had not synced, and has
     ended uncleanly. If it led them it is taken out, too, where others are in sync: a follower syncs
     before it says what it has. Raises MetadataError.
     """
-    withdrawal = _Withdrawal(data, configuration)
+    withdrawal = _Withdrawal(data, configuration, lost)
     for where, topic_id in missing:
         await withdrawal.carry_out(where, topic_id, withdrawal.of_lost)
     for where, topic_id in doubtful:
@@ -156,10 +158,11 @@ class _Withdrawal(NamedTuple):
 
     data: Data
     configuration: Configuration
+    lost: Collection[TopicPartition]
 
     def of_lost(self, where: TopicPartition, state: PartitionState) -> PartitionState:
         """Return the state without this node, which has no log."""
-        is_gone = not self.data.directories_are_as_before
+        is_gone = where in self.lost or not self.data.directories_are_as_before
         after = withdraw(state, self.configuration.node_id, has_made=is_gone)
         if after is state or after.isr or after.elr:
             return after

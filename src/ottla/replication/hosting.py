@@ -104,6 +104,8 @@ class Hosting:
         """Use: told of partitions of several replicas. None: there is none yet."""
         self.missing_at_start: list[tuple[TopicPartition, TopicId]] = []
         """Partitions of several replicas that had no log here when this process began."""
+        self.lost_at_start: set[TopicPartition] = set()
+        """Those of them of which a checkpoint tells: they had one before."""
         self._making: dict[TopicPartition, tuple[Step, PartitionState]] = {}
         """Those that will be hosted: the step that makes the log, and the newest state. Invariant:
         not in ``partitions``, but for those that could not be opened before."""
@@ -182,6 +184,8 @@ class Hosting:
                         self._log_manager, where, topic.topic_id
                     ):
                         self.missing_at_start.append((where, topic.topic_id))
+                        if self._log_manager.had(where):
+                            self.lost_at_start.add(where)
                 elif self._node_id in state.left:
                     self._remove_left(TopicPartition(name, index), topic.topic_id)
         job = self._log_manager.maker.making_job(topic_ids)

@@ -33,7 +33,9 @@ async def withdrawn():
     follower = ImageFollower(store, keys, ManualClock())
     await follower.start()
 
-    async def withdrawn(isr, elr=(), *, away=(), may_be_unclean=False, is_there=False):
+    async def withdrawn(
+        isr, elr=(), *, away=(), may_be_unclean=False, is_there=False, is_as_before=False, lost=()
+    ):
         key = keys.partition(TOPIC_ID, 0)
         leader = isr[0] if isr else NO_LEADER
         state = PartitionState((ME, OTHER), isr, leader, LeaderEpoch(3), 5, elr=elr)
@@ -47,7 +49,7 @@ async def withdrawn():
             keys=keys,
             follower=follower,
             logs=SimpleNamespace(away=lambda: list(away)),
-            directories_are_as_before=False,
+            directories_are_as_before=is_as_before,
         )
         configuration = SimpleNamespace(
             node_id=ME, of_topic=lambda _: {UNCLEAN_LEADER_ELECTION_ENABLE: may_be_unclean}
@@ -56,7 +58,7 @@ async def withdrawn():
         if is_there:
             await withdraw_from(data, configuration, (), which)
         else:
-            await withdraw_from(data, configuration, which)
+            await withdraw_from(data, configuration, which, lost=lost)
         return decode_partition((await store.get(key)).value)
 
     yield withdrawn
@@ -95,3 +97,11 @@ async def test_a_leader_that_may_have_lost_its_end_leaves_to_those_in_sync(withd
     assert (after.leader, after.isr) == (ME, (ME,)), "nobody has more"
     after = await withdrawn((OTHER, ME), is_there=True)
     assert (after.leader, after.isr) == (OTHER, (OTHER, ME)), "a follower has synced it"
+
+
+async def test_who_had_a_log_by_a_checkpoint_does_not_say_that_it_never_made_one(withdrawn):
+    """Its directory was removed by hand: others may lack what was acknowledged."""
+    after = await withdrawn((ME,), is_as_before=True)
+    assert after.unmade == (ME, OTHER)
+    after = await withdrawn((ME,), is_as_before=True, lost=[TopicPartition("t", 0)])
+    assert (after.leader, after.isr, after.unmade) == (NO_LEADER, (), ())

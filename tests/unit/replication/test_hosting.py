@@ -12,7 +12,11 @@ from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.files.checkpoints import read_partition_metadata
-from ottla.log.files.layout import is_deleted_directory, parse_partition_directory
+from ottla.log.files.layout import (
+    deleted_directory,
+    is_deleted_directory,
+    parse_partition_directory,
+)
 from ottla.metadata.image import MetadataDelta, PartitionChange, TopicImage
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.values import PartitionState
@@ -417,3 +421,16 @@ def test_a_topics_settings_reach_its_partitions_and_no_others(node, apply, here)
     assert {where.partition for where in found if where.topic == "one"} == set(here)
     assert {where.topic for where, least in found.items() if least == 7} == {"one"}
     assert {where.topic for where, least in found.items() if least == 1} == {"other", "t"}
+
+
+def test_a_start_knows_which_of_the_logs_that_are_missing_it_once_had(make_node):
+    node = make_node(partitions=0)
+    path = "/data/replication-offset-checkpoint"
+    once, former = TopicPartition("t", 1), TopicPartition("t", 2)
+    node.log_manager.checkpoints.job({path: {once: 5, former: 5}}).run()
+    node.log_manager.remove_later(f"/data/{deleted_directory(former, bytes(range(16)))}")
+    states = tuple(node.led(index).new for index in range(3))
+    hosting = node.replica_manager.hosting
+    hosting.host_all(SimpleNamespace(topics={"t": TopicImage("t", id_of(1), states)}))
+    assert [where.partition for where, _ in hosting.missing_at_start] == [0, 1, 2]
+    assert hosting.lost_at_start == {once}

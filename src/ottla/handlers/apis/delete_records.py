@@ -61,14 +61,7 @@ class DeleteRecords:
                     refused[where] = error.as_value()
                 else:
                     wanted[where] = part.offset
-        meant = {where: self._replica_manager.topic_id_of(where) for where in wanted}
-        deleted = yield self._deletion.delete_records(list(wanted.items()))
-        outcomes: dict[TopicPartition, Outcome] = dict(zip(wanted, deleted, strict=True))
-        for count, where in enumerate(wanted, 1):
-            if not count % STRIDE:
-                yield None
-            if isinstance(outcomes[where], int):
-                outcomes[where] = self._why_in_vain(where, meant[where]) or outcomes[where]
+        outcomes = yield from self._delete(wanted)
         yield from self._wait_for_followers(outcomes, request.timeout_ms)
         answers: dict[str, dict[int, DeleteRecordsPartitionResult]] = {}
         for topic in request.topics:
@@ -103,6 +96,18 @@ class DeleteRecords:
                 wanted.append((partition, offset))
         found: list[LowWatermark] = yield replicas.low_watermarks.wait(wanted, timeout_ms)
         outcomes.update(zip(waited, found, strict=True))
+
+    def _delete(self, wanted: dict[TopicPartition, int]) -> Steps[dict[TopicPartition, Outcome]]:
+        """Raise log start offsets here; return what became of each."""
+        meant = {where: self._replica_manager.topic_id_of(where) for where in wanted}
+        deleted = yield self._deletion.delete_records(list(wanted.items()))
+        outcomes: dict[TopicPartition, Outcome] = dict(zip(wanted, deleted, strict=True))
+        for count, where in enumerate(wanted, 1):
+            if not count % STRIDE:
+                yield None
+            if isinstance(outcomes[where], int):
+                outcomes[where] = self._why_in_vain(where, meant[where]) or outcomes[where]
+        return outcomes
 
     def _why_in_vain(self, where: TopicPartition, meant: TopicId | None) -> KafkaError | None:
         """Return why what was deleted here may be there again: another node leads by now.

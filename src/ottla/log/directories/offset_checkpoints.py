@@ -168,7 +168,7 @@ class OffsetCheckpoints:
         start.
         """
         outcome = CheckpointJob(self, {})
-        if not self._tells_of(names):
+        if not self.tells_of(names):
             return outcome
         with self._lock:
             for job in list(self._jobs):
@@ -217,7 +217,7 @@ class OffsetCheckpoints:
                     self._write(path, outcome.files[path], outcome)
         return outcome
 
-    def _tells_of(self, names: Collection[TopicPartition]) -> bool:
+    def tells_of(self, names: Collection[TopicPartition]) -> bool:
         """Tell whether an entry of one of ``names`` is on disk, or may be on its way there.
 
         Without the lock, which a job may hold for long: an entry is on disk before its job goes.
