@@ -4,7 +4,8 @@ A process that stood still, or is cut off from the metadata, may have been repla
 It acknowledges no record to ``acks=all`` then: that needs fetches of everybody who may be elected.
 Records of ``acks=0`` and ``acks=1`` it takes while its registration exists for certain, because
 nobody else is elected before it ends. After that it takes them only while everybody who may be
-elected follows it in this leader epoch, and has done so since.
+elected follows it in this leader epoch, and has done so since: also who is to join the ISR, as long
+as it is not known whether it has.
 
 A fetch that is read now may have been sent long ago, before this process stood still. But it was
 sent after the answer to the one before. So a fetch proves that its sender followed when that one
@@ -104,12 +105,13 @@ class Standing:
     def confirm(self, partition: Partition) -> Pending[bool]:
         """Return whether nobody else led when this was asked, as soon as that is known.
 
-        At once while the registration is certain; else once everybody who may be elected has
-        followed since. False when they did not within ``CONFIRMED_SECONDS``.
+        At once while the registration is certain, or nobody else may be elected; else once
+        everybody who may be has followed since. False when they did not within
+        ``CONFIRMED_SECONDS``.
         """
         now = self._clock.monotonic()
         answer: Pending[bool] = Pending()
-        if now <= self._certain_until():
+        if now <= self._certain_until() or self._followed_since(partition, now):
             answer.resolve(True)
             return answer
 
@@ -133,8 +135,11 @@ class Standing:
         question.answer.resolve(is_confirmed)
 
     def _followed_since(self, partition: Partition, since: float) -> bool:
-        state = partition.state
-        for node in (*state.isr, *state.elr):
+        state, view = partition.state, partition.view
+        may_be_elected = (*state.isr, *state.elr)
+        if view is not None and view.proposal is not None:  # It may have been committed.
+            may_be_elected += view.proposal.state.isr
+        for node in may_be_elected:
             if node == state.leader:
                 continue
             sign = self._signs.get((partition.topic_partition, node))

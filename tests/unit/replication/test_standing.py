@@ -10,6 +10,7 @@ from ottla.ids import TopicPartition
 from ottla.log.append import own
 from ottla.metadata.values import PartitionState
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
+from ottla.replication.replica_state import LeaderView, Proposal
 from ottla.replication.standing import (
     CONFIRMED_SECONDS,
     PREPARED_SECONDS,
@@ -29,7 +30,7 @@ class Leader:
         self.standing = Standing(self.clock, lambda: self.until)
         state = PartitionState((1, 2, 3, 4), (1, 2), 1, 3, 0, elr=(3,))
         self.partition = SimpleNamespace(
-            topic_partition=TopicPartition("t", 0), state=state, leader_epoch=3
+            topic_partition=TopicPartition("t", 0), state=state, leader_epoch=3, view=None
         )
 
     def takes(self):
@@ -102,6 +103,25 @@ def test_everybody_who_may_be_elected_has_to_follow(leader, nodes):
         leader.clock.advance(0.1)
         leader.fetched(*nodes)
     assert not leader.takes()
+
+
+def test_who_may_have_joined_the_isr_may_be_elected_too(leader):
+    """The store went away before it said whether it did: another node leads, unheard of here."""
+    alone = leader.partition.state._replace(isr=(1,), elr=())
+    leader.partition.state = alone
+    leader.clock.advance(TTL_SECONDS + 1)
+    assert leader.takes(), "nobody else may be elected"
+    assert leader.standing.confirm(leader.partition).value, "nobody has to be waited for"
+    proposal = Proposal(alone._replace(isr=(1, 2)), joining=2)
+    leader.partition.view = LeaderView(alone, 0, proposal=proposal)
+    assert not leader.takes()
+    confirmed = leader.standing.confirm(leader.partition)
+    assert not confirmed.is_done
+    for _ in range(2):
+        leader.clock.advance(0.1)
+        leader.fetched(2)
+    assert leader.takes()
+    assert confirmed.value
 
 
 def test_a_sign_of_another_leader_epoch_does_not_count(leader):
