@@ -380,9 +380,12 @@ class FollowerSessions:
         if session is None:
             return None
         followed = session.partitions.get(partition.topic_partition)
-        if followed is None or followed.spec.asked.leader_epoch != partition.leader_epoch:
+        if followed is None:
             return None
-        return followed.spec.log_start_offset
+        spec = followed.spec
+        is_of_now = spec.topic_id == partition.topic_id  # Else of a former topic of its name.
+        is_said = is_of_now and spec.asked.leader_epoch == partition.leader_epoch
+        return spec.log_start_offset if is_said else None
 
     def led(self, partition: Partition) -> None:
         """Take note that this node leads a partition anew: its followers will ask for it."""

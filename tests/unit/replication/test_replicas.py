@@ -7,7 +7,7 @@ import pytest
 
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import INT64_MAX, LeaderEpoch, NodeId, TopicPartition
+from ottla.ids import INT64_MAX, LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.pending import Pending
 from ottla.replication.fetch import FetchLimits, FetchSpec, Isolation
 from ottla.replication.fetcher import FetcherSettings
@@ -310,6 +310,15 @@ def test_the_wait_for_followers_ends_with_its_time_or_with_the_leadership(leadin
     leading.node.change(moved)
     assert waiting.value == [(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     assert not marks._waits
+
+
+def test_what_a_follower_said_of_a_former_topic_of_the_name_does_not_count(leading, words):
+    """It is asked for anew when the follower has heard of the new one."""
+    session, partition = deleted(leading, words)
+    leading.ask(leading.go_on(session), leading.spec(2, start=1))
+    assert leading.sessions.start_offset_of(OTHER, partition) == 1
+    partition.topic_id = TopicId(bytes(16))
+    assert leading.sessions.start_offset_of(OTHER, partition) is None
 
 
 # Consumers that read near by.
