@@ -290,6 +290,20 @@ def test_a_cluster_that_was_stopped_as_a_whole_comes_back_with_all(nodes):
     assert len(consumed(nodes, 180)) == 180
 
 
+def test_a_topic_is_made_while_a_node_is_down_that_is_to_have_a_replica(nodes):
+    """Else the first group would wait until all hosts are up; Kafka makes topics so, too."""
+    nodes.kill(3)
+    until(lambda: 3 not in nodes.call(lambda: dict(nodes.image(1).brokers)), lambda: "it is live")
+    create(nodes, min_insync_replicas="2")
+    assert all(set(state.replicas) == {1, 2, 3} for state in states(nodes))
+    assert all(set(state.isr) == {1, 2} for state in states(nodes))
+    assert not produce(producer_of(nodes), values(b"without"))
+    nodes.start(3)
+    wait_for_isr(nodes)
+    nodes.kill(1)
+    assert not produce(producer_of(nodes), values(b"with"))
+
+
 def test_more_replicas_than_nodes_are_refused(nodes):
     with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR"):
         create(nodes, factor=4)

@@ -24,6 +24,7 @@ from ottla.cluster.topics import (
     NewTopic,
     Placement,
     TopicPlan,
+    first_state,
     given_configs,
     new_topic_id,
     plan_assignments,
@@ -35,7 +36,7 @@ from ottla.config.option import InvalidConfig
 from ottla.env.rng import Rng
 from ottla.env.tasks import begin_task
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import LeaderEpoch, NodeId, TopicId
+from ottla.ids import NodeId, TopicId
 from ottla.metadata.image import ImageFollower, TopicImage
 from ottla.metadata.keys import ConfigType, Keys
 from ottla.metadata.store import (
@@ -53,7 +54,6 @@ from ottla.metadata.store import (
     in_commits,
 )
 from ottla.metadata.values import (
-    PartitionState,
     TopicValue,
     decode_topic,
     encode_config,
@@ -267,9 +267,10 @@ class Controller:
 
         The partitions stay invisible until the topic's own key counts them.
         """
+        live = {*self._placement().live_nodes}
         for index, replicas in enumerate(assignments, first):
             key = self._keys.partition(topic_id, index)
-            yield Put(key, encode_partition(_first_state(replicas)))
+            yield Put(key, encode_partition(first_state(replicas, live)))
 
     async def _commit_last(self, guards: list[Guard], before: Iterator[Op], last: list[Op]) -> None:
         """Commit ``before``, in several commits if they are many, and ``last`` in the last one.
@@ -486,13 +487,3 @@ def _deletion_ended(task: asyncio.Task[None]) -> None:
         logger.info("the next start forgets a deleted topic: %s", error)
     elif error is not None:
         logger.error("a deleted topic could not be forgotten", exc_info=error)
-
-
-def _first_state(replicas: Assignment) -> PartitionState:
-    return PartitionState(
-        replicas=tuple(replicas),
-        isr=tuple(replicas),
-        leader=replicas[0],
-        leader_epoch=LeaderEpoch(0),
-        partition_epoch=0,
-    )

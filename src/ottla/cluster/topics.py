@@ -11,7 +11,8 @@ from typing import NamedTuple
 from ottla.cluster.placement import Assignment, spread
 from ottla.env.rng import Rng
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import NodeId, TopicId, topic_id_text
+from ottla.ids import LeaderEpoch, NodeId, TopicId, topic_id_text
+from ottla.metadata.values import PartitionState
 
 TOPIC_NAME_LENGTH_MAX = 249
 PARTITIONS_PER_REQUEST_MAX = 10_000
@@ -65,6 +66,13 @@ class Placement(NamedTuple):
     """Where each node stands; a node that is not in it, or has None, is a rack of its own."""
     leads: Mapping[NodeId, int] = MappingProxyType({})
     """Of how many partitions each node is the preferred leader; of none if it is not in it."""
+    away_nodes: Sequence[NodeId] = ()
+    """Nodes that belong to the cluster, and are down: they get replicas that no other node can."""
+
+    @property
+    def nodes(self) -> Sequence[NodeId]:
+        """All nodes, whether they are up or not."""
+        return (*self.live_nodes, *self.away_nodes)
 
 
 def new_topic_id(rng: Rng) -> TopicId:
@@ -116,7 +124,7 @@ def given_configs(topic: NewTopic) -> dict[str, str]:
 def plan_assignments(topic: NewTopic, placement: Placement) -> list[Assignment]:
     """Return the replicas of every partition of a new topic. Raises KafkaError."""
     if topic.assignments:
-        return _manual_assignments(topic, placement.live_nodes)
+        return _manual_assignments(topic, placement)
     count, factor = topic.partition_count, topic.replication_factor
     if count == DEFAULT:
         count = placement.default_partition_count
@@ -145,14 +153,29 @@ def check_partition_count(count: int) -> None:
 
 
 def _spread(indexes: range, factor: int, placement: Placement) -> list[Assignment]:
-    nodes = placement.live_nodes
-    if factor > len(nodes):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {factor} time(s): The target replication factor "
-            f"of {factor} cannot be reached because only {len(nodes)} broker(s) are registered.",
-        )
-    return spread(indexes, factor, nodes, racks=placement.racks, leads=placement.leads)
+    live, away, count = placement.live_nodes, placement.away_nodes, len(placement.nodes)
+    why = f"Unable to replicate the partition {factor} time(s): "
+    if factor > count:
+        why += f"The target replication factor of {factor} cannot be reached because only "
+        why += f"{count} broker(s) are registered."
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, why)
+    if not live:
+        why += "All brokers are currently fenced."
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, why)
+    factor_now = min(factor, len(live))
+    placed = spread(indexes, factor_now, live, racks=placement.racks, leads=placement.leads)
+    for turn, replicas in enumerate(placed):
+        replicas += [away[(turn + step) % len(away)] for step in range(factor - factor_now)]
+    return placed
+
+
+def first_state(replicas: Assignment, live: Collection[NodeId]) -> PartitionState:
+    """Return the state of a new partition, which those replicas are in sync of that are ``live``.
+
+    If none is any more, all are: who is gone is fenced.
+    """
+    isr = tuple(node for node in replicas if node in live) or tuple(replicas)
+    return PartitionState(tuple(replicas), isr, isr[0], LeaderEpoch(0), 0)
 
 
 def plan_more_partitions(
@@ -178,13 +201,14 @@ def plan_more_partitions(
             f"Attempted to add {added} additional partition(s), but only "
             f"{len(wanted.assignments)} assignment(s) were specified.",
         )
-    placed = [checked_assignment(replicas, placement.live_nodes) for replicas in wanted.assignments]
-    for replicas in placed:
+    placed = [checked_assignment(replicas, placement.nodes) for replicas in wanted.assignments]
+    for index, replicas in enumerate(placed, present):
         _check_factor(replicas, factor)
+        _check_live(index, replicas, placement)
     return placed
 
 
-def _manual_assignments(topic: NewTopic, nodes: Collection[NodeId]) -> list[Assignment]:
+def _manual_assignments(topic: NewTopic, placement: Placement) -> list[Assignment]:
     for what, value in (
         ("replication factor", topic.replication_factor),
         ("partition count", topic.partition_count),
@@ -201,8 +225,9 @@ def _manual_assignments(topic: NewTopic, nodes: Collection[NodeId]) -> list[Assi
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {index}",
             )
-        placed[index] = checked_assignment(replicas, nodes)
+        placed[index] = checked_assignment(replicas, placement.nodes)
         _check_factor(placed[index], len(topic.assignments[0][1]))
+        _check_live(index, placed[index], placement)
     if sorted(placed) != list(range(len(placed))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -218,6 +243,15 @@ def _check_factor(replicas: Assignment, factor: int) -> None:
             f"The manual partition assignment includes a partition with {len(replicas)} "
             "replica(s), but this is not consistent with previous partitions, which have "
             f"{factor} replica(s).",
+        )
+
+
+def _check_live(index: int, replicas: Assignment, placement: Placement) -> None:
+    if not {*replicas} & {*placement.live_nodes}:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "All brokers specified in the manual partition assignment for partition "
+            f"{index} are fenced or in controlled shutdown.",
         )
 
 

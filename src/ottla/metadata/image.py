@@ -158,6 +158,8 @@ class MetadataImage:
         """Invariant: how many names of each type are in ``_configs``."""
         self._brokers: dict[NodeId, BrokerImage] = {}
         self._unreadable: dict[str, str] = {}
+        self.known: set[NodeId] = set()
+        """The nodes that belong to the cluster, whether they run or not; live, read-only."""
         self.revision = 0
         """The revision that the image shows. *Invariant:* never falls."""
         self.cluster_id = ""
@@ -275,6 +277,13 @@ class MetadataImage:
             registration = decode_broker(entry.value)
             self._brokers[node] = BrokerImage(node, entry.create_rev, registration)
         touched.brokers[node] = None
+
+    def _take_known(self, place: Place, entry: Entry | None, touched: _Touched) -> None:
+        node = NodeId(place.number)
+        if entry is None:
+            self.known.discard(node)
+        else:
+            self.known.add(node)
 
     def _take_config(self, place: Place, entry: Entry | None, touched: _Touched) -> None:
         assert place.config_type is not None
@@ -399,6 +408,7 @@ _TAKERS: dict[KeyKind, Callable[[MetadataImage, Place, Entry | None, _Touched], 
     KeyKind.META: MetadataImage._take_meta,  # noqa: SLF001 - the table is part of the class.
     KeyKind.CONTROLLER: MetadataImage._take_controller,  # noqa: SLF001
     KeyKind.LIVE_BROKER: MetadataImage._take_broker,  # noqa: SLF001
+    KeyKind.KNOWN_BROKER: MetadataImage._take_known,  # noqa: SLF001
     KeyKind.TOPIC: MetadataImage._take_topic,  # noqa: SLF001
     KeyKind.PARTITION: MetadataImage._take_partition,  # noqa: SLF001
     KeyKind.CONFIG: MetadataImage._take_config,  # noqa: SLF001

@@ -272,6 +272,7 @@ def _controller(
             default_partition_count=config[options.NUM_PARTITIONS],
             default_replication_factor=config[options.DEFAULT_REPLICATION_FACTOR],
             racks={node: broker.registration.rack for node, broker in image.brokers.items()},
+            away_nodes=sorted(image.known - image.brokers.keys()),
         ),
         check_config=lambda given: topic_config(given, configuration.in_force),
         partitions_max=config[options.MAX_PARTITIONS],

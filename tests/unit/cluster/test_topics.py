@@ -8,6 +8,7 @@ from ottla.cluster.topics import (
     NewTopic,
     Placement,
     collision_key,
+    first_state,
     new_topic_id,
     plan_assignments,
     plan_more_partitions,
@@ -112,6 +113,39 @@ def test_a_replication_factor_above_the_nodes(factor):
         f"Unable to replicate the partition {factor} time(s): The target replication factor of "
         f"{factor} cannot be reached because only 1 broker(s) are registered"
     )
+
+
+def test_nodes_that_are_down_get_the_replicas_that_no_other_one_can():
+    """As in Kafka: one host that is down does not keep topics of three replicas from being made."""
+    one_down = THREE_NODES._replace(live_nodes=[1, 5], away_nodes=[2])
+    wanted = topic(partition_count=4, replication_factor=3)
+    assert plan_assignments(wanted, one_down) == [[1, 5, 2], [5, 1, 2], [1, 5, 2], [5, 1, 2]]
+    two_down = THREE_NODES._replace(live_nodes=[5], away_nodes=[1, 2])
+    wanted = topic(partition_count=2, replication_factor=2)
+    assert plan_assignments(wanted, two_down) == [[5, 1], [5, 2]]
+    code, why = refusal(plan_assignments, topic(replication_factor=4), one_down)
+    assert code is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "only 3 broker(s) are registered" in why
+    all_down = THREE_NODES._replace(live_nodes=[], away_nodes=[1, 2, 5])
+    code, why = refusal(plan_assignments, topic(replication_factor=1), all_down)
+    assert code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_an_assignment_may_name_nodes_that_are_down_but_not_only_such():
+    one_down = THREE_NODES._replace(live_nodes=[1, 5], away_nodes=[2])
+    assert plan_assignments(topic(assignments=[(0, [2, 1])]), one_down) == [[2, 1]]
+    code, why = refusal(plan_assignments, topic(assignments=[(0, [2])]), one_down)
+    assert (code, "partition 0 are fenced" in why) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, True)
+    wanted = NewPartitions("t", 3, [[1], [2]])
+    code, why = refusal(plan_more_partitions, wanted, 1, 1, one_down)
+    assert (code, "partition 2 are fenced" in why) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, True)
+
+
+def test_who_is_down_is_not_in_sync_with_a_new_partition():
+    state = first_state([2, 1, 5], {1, 5})
+    assert (state.replicas, state.isr, state.leader) == ((2, 1, 5), (1, 5), 1)
+    gone = first_state([2, 1], set())
+    assert (gone.isr, gone.leader) == ((2, 1), 2)
 
 
 def test_the_replication_factor_is_judged_before_the_count():

@@ -192,6 +192,10 @@ async def test_configs_brokers_controller_and_cluster(following):
     )
     assert following.image.brokers == {}
     assert following.image.controller == -1
+    await following.commit(Put(KEYS.known_broker(NodeId(4)), b"{}"))
+    assert following.image.known == {4}
+    await following.commit(Delete(KEYS.known_broker(NodeId(4))))
+    assert following.image.known == set()
     assert following.image.config(ConfigType.TOPIC, "orders") == {}
 
 
