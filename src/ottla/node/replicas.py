@@ -31,6 +31,7 @@ from ottla.replication.elections import grant_anew, withdraw
 from ottla.replication.elector import ElectionRules, Elector
 from ottla.replication.fetcher import FetcherSettings
 from ottla.replication.hand_overs import HandOvers
+from ottla.replication.missing import Missing
 from ottla.replication.proposing import StoreProposals
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replicas import ReplicaPorts, Replicas
@@ -131,23 +132,22 @@ def _election_rules(configuration: Configuration, topic: str) -> ElectionRules:
 async def withdraw_from(
     data: Data,
     configuration: Configuration,
-    missing: Sequence[tuple[TopicPartition, TopicId]],
+    missing: Sequence[Missing],
     doubtful: Sequence[tuple[TopicPartition, TopicId]] = (),
-    *,
-    lost: Collection[TopicPartition] = (),
 ) -> None:
     """Take this node out of ISR and ELR of partitions whose log it has not: before it registers.
 
     Else the node could be elected with an empty log. While a log directory is away no log is made
     that may be in it: then nobody is taken out who may be the only one that has all, unless others
-    are allowed to lead. ``lost``: those of which it is known that there was a log.
+    are allowed to lead.
 
     ``doubtful``: of which a former process may have acknowledged what it had not synced, and has
     ended uncleanly. If it led them it is taken out, too, where others are in sync: a follower syncs
     before it says what it has. Raises MetadataError.
     """
+    lost = {one.where for one in missing if one.was_there}
     withdrawal = _Withdrawal(data, configuration, lost)
-    for where, topic_id in missing:
+    for where, topic_id, _ in missing:
         await withdrawal.carry_out(where, topic_id, withdrawal.of_lost)
     for where, topic_id in doubtful:
         await withdrawal.carry_out(where, topic_id, withdrawal.of_doubtful)
@@ -159,6 +159,7 @@ class _Withdrawal(NamedTuple):
     data: Data
     configuration: Configuration
     lost: Collection[TopicPartition]
+    """Of which it is known that there was a log."""
 
     def of_lost(self, where: TopicPartition, state: PartitionState) -> PartitionState:
         """Return the state without this node, which has no log."""

@@ -106,8 +106,7 @@ class Work(NamedTuple):
 
         Or the ends of whose logs, which it had acknowledged unsynced. Raises MetadataError.
         """
-        hosting = self.replica_manager.hosting
-        missing, lost = hosting.missing_at_start, hosting.lost_at_start
+        missing = self.replica_manager.hosting.missing_at_start
         doubtful = [
             (partition.topic_partition, partition.topic_id)
             for partition in self.replica_manager.partitions
@@ -119,7 +118,7 @@ class Work(NamedTuple):
         if missing or doubtful:
             from ottla.node.replicas import withdraw_from  # noqa: PLC0415 - few lose a disk
 
-            await withdraw_from(data, configuration, missing, doubtful, lost=lost)
+            await withdraw_from(data, configuration, missing, doubtful)
 
     async def hand_over(self) -> int:
         """Let other nodes lead what they can; return how many partitions they lead now."""

@@ -32,6 +32,7 @@ from ottla.metadata.keys import ConfigType
 from ottla.metadata.values import PartitionState
 from ottla.pending import Pending
 from ottla.replication.hosting_steps import Step, slice_of
+from ottla.replication.missing import Missing, missing
 from ottla.replication.partition import NOT_REGISTERED, Partition, PartitionSettings
 
 logger = logging.getLogger(__name__)
@@ -102,10 +103,8 @@ class Hosting:
         hosted now."""
         self.roles: Roles | None = None
         """Use: told of partitions of several replicas. None: there is none yet."""
-        self.missing_at_start: list[tuple[TopicPartition, TopicId]] = []
+        self.missing_at_start: list[Missing] = []
         """Partitions of several replicas that had no log here when this process began."""
-        self.lost_at_start: set[TopicPartition] = set()
-        """Those of them of which a checkpoint tells: they had one before."""
         self._making: dict[TopicPartition, tuple[Step, PartitionState]] = {}
         """Those that will be hosted: the step that makes the log, and the newest state. Invariant:
         not in ``partitions``, but for those that could not be opened before."""
@@ -180,12 +179,10 @@ class Hosting:
                     where = TopicPartition(name, index)
                     wanted[where] = state
                     topic_ids.append(Wanted(where, topic.topic_id, is_new))
-                    if len(state.replicas) > 1 and _has_no_log(
-                        self._log_manager, where, topic.topic_id
-                    ):
-                        self.missing_at_start.append((where, topic.topic_id))
-                        if self._log_manager.had(where):
-                            self.lost_at_start.add(where)
+                    has_others = len(state.replicas) > 1
+                    gone = missing(self._log_manager, where, topic.topic_id) if has_others else None
+                    if gone is not None:
+                        self.missing_at_start.append(gone)
                 elif self._node_id in state.left:
                     self._remove_left(TopicPartition(name, index), topic.topic_id)
         job = self._log_manager.maker.making_job(topic_ids)
@@ -479,13 +476,6 @@ def _named(
         if topic is not None:  # None: it is deleted, and its configs after it.
             for number in range(len(topic.partitions)):
                 yield TopicPartition(topic.name, number)
-
-
-def _has_no_log(manager: LogManager, where: TopicPartition, topic_id: TopicId) -> bool:
-    if where in manager.offline:
-        return False  # It is there, and cannot be read now.
-    log = manager.get(where)
-    return log is None or log.topic_id not in (None, topic_id)
 
 
 def _stopped() -> KafkaError:

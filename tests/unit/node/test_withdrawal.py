@@ -20,6 +20,7 @@ from ottla.metadata.values import (
     encode_topic,
 )
 from ottla.node.replicas import withdraw_from
+from ottla.replication.missing import Missing
 
 TOPIC_ID = TopicId(b"0123456789abcdef")
 ME, OTHER = NodeId(1), NodeId(2)
@@ -34,7 +35,14 @@ async def withdrawn():
     await follower.start()
 
     async def withdrawn(
-        isr, elr=(), *, away=(), may_be_unclean=False, is_there=False, is_as_before=False, lost=()
+        isr,
+        elr=(),
+        *,
+        away=(),
+        may_be_unclean=False,
+        is_there=False,
+        is_as_before=False,
+        was_there=False,
     ):
         key = keys.partition(TOPIC_ID, 0)
         leader = isr[0] if isr else NO_LEADER
@@ -58,7 +66,8 @@ async def withdrawn():
         if is_there:
             await withdraw_from(data, configuration, (), which)
         else:
-            await withdraw_from(data, configuration, which, lost=lost)
+            gone = [Missing(*each, was_there=was_there) for each in which]
+            await withdraw_from(data, configuration, gone)
         return decode_partition((await store.get(key)).value)
 
     yield withdrawn
@@ -103,5 +112,5 @@ async def test_who_had_a_log_by_a_checkpoint_does_not_say_that_it_never_made_one
     """Its directory was removed by hand: others may lack what was acknowledged."""
     after = await withdrawn((ME,), is_as_before=True)
     assert after.unmade == (ME, OTHER)
-    after = await withdrawn((ME,), is_as_before=True, lost=[TopicPartition("t", 0)])
+    after = await withdrawn((ME,), is_as_before=True, was_there=True)
     assert (after.leader, after.isr, after.unmade) == (NO_LEADER, (), ())

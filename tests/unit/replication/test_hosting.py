@@ -432,5 +432,5 @@ def test_a_start_knows_which_of_the_logs_that_are_missing_it_once_had(make_node)
     states = tuple(node.led(index).new for index in range(3))
     hosting = node.replica_manager.hosting
     hosting.host_all(SimpleNamespace(topics={"t": TopicImage("t", id_of(1), states)}))
-    assert [where.partition for where, _ in hosting.missing_at_start] == [0, 1, 2]
-    assert hosting.lost_at_start == {once}
+    found = [(gone.where.partition, gone.was_there) for gone in hosting.missing_at_start]
+    assert found == [(0, False), (1, True), (2, False)]

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from posixpath import basename, dirname
+from posixpath import dirname
 
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
@@ -42,7 +42,6 @@ from ottla.log.files.layout import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
-    deleted_directory,
 )
 from ottla.log.health import LogState
 from ottla.log.log import Log
@@ -203,16 +202,6 @@ class LogManager:
     def _take(self, opened: Opened) -> None:
         self.put(opened.log)
         self.high_watermarks[opened.log.topic_partition] = opened.high_watermark
-
-    def had(self, where: TopicPartition) -> bool:
-        """Tell whether there was a log of a partition that has no directory here, by a checkpoint.
-
-        Not where a directory waits for its removal: it may have been a former topic's.
-        """
-        name = deleted_directory(where, bytes(16)).rpartition(".")[0]
-        return self.checkpoints.tells_of([where]) and not any(
-            basename(path).rpartition(".")[0] == name for path in self.deleted
-        )
 
     def away(self) -> list[str]:
         """Return the log directories in which partitions may be that are not found, for people."""
