@@ -414,10 +414,8 @@ class Partition(PartitionYields):
         self.check_leader()
         config = self.log.config
         if config.is_compacted and not config.is_deleted:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"cleanup.policy of {self.topic_partition} has no delete",
-            )
+            why = f"cleanup.policy of {self.topic_partition} has no delete"
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, why)
         if offset == HIGH_WATERMARK:
             offset = self.high_watermark
         if not 0 <= offset <= self.high_watermark:
