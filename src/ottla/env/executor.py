@@ -21,8 +21,8 @@ from ottla.env.sync_queue import SyncJob, SyncQueue
 Result = TypeVar("Result")
 
 
-class Executor(Protocol):
-    """Runs blocking functions elsewhere and brings their outcome back to the loop."""
+class Worker(Protocol):
+    """Runs functions elsewhere: an executor, or a lane of one."""
 
     def submit(
         self,
@@ -37,6 +37,10 @@ class Executor(Protocol):
         directory whose disk alone it may wait for; such work never waits behind another place's,
         however long that takes. Empty: any, or none.
         """
+
+
+class Executor(Worker, Protocol):
+    """Runs blocking functions elsewhere and brings their outcome back to the loop."""
 
     def submit_sync(self, job: SyncJob) -> None:
         """Sync a file off the loop, then tell on it; never before this returns. Does not block.
@@ -60,7 +64,7 @@ class Executor(Protocol):
         """Finish what was submitted and end the threads. Blocks until that work is done."""
 
 
-async def run(executor: Executor, work: Callable[[], Result], *, place: str = "") -> Result:
+async def run(executor: Worker, work: Callable[[], Result], *, place: str = "") -> Result:
     """Run ``work`` on ``executor`` and return its result or raise its error.
 
     ``place``: see ``Executor.submit``. A cancelled caller stops waiting; the work itself still runs

@@ -2,8 +2,9 @@
 
 One move per partition: copy in the executor, step by step, until little is missing; then the
 partition is held, at a moment without a flush in flight, while the executor copies the rest and
-lets the copy take the log's place. Who appends or reads meanwhile waits. A move ends without effect
-when it is told to, when the partition goes, or when a disk refuses. Between the replica manager and
+lets the copy take the log's place. Who appends or reads meanwhile waits, so that this waits for no
+other move: one step at a time is copied into a log directory. A move ends without effect when it is
+told to, when the partition goes, or when a disk refuses. Between the replica manager and
 log.copies. Source: AlterReplicaLogDirs, KIP-113; a live Kafka's answers.
 """
 
@@ -13,12 +14,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 
 from ottla.env.clock import Clock
-from ottla.env.executor import Executor, run
+from ottla.env.executor import Executor, Lane, run
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.housekeeping.in_progress import InProgress
 from ottla.ids import TopicPartition
 from ottla.log.directories.copies import LogCopies
-from ottla.log.directories.copying import LogCopy
+from ottla.log.directories.copying import CopyStep, LogCopy
 from ottla.log.directories.manager import LogManager
 from ottla.log.files.faults import ends_directory
 from ottla.log.files.layout import LOG_START_CHECKPOINT
@@ -78,6 +79,9 @@ class Relocation:
         self._log_manager = log_manager
         self._copies = copies
         self._executor = executor
+        self._lanes = {path: Lane(executor, 1, place=path) for path in log_manager.directories}
+        """Use: steps of copies wait here, by where they go. In the executor others are to have
+        their turns however many moves there are: flushes, and whoever holds a partition."""
         self._clock = clock
         self._checkpoint = checkpoint
         self._lookup = lookup
@@ -203,12 +207,13 @@ class Relocation:
         is_checkpointed = False
         for _ in range(ROUNDS_MAX):
             # Even of a small log all is copied once before others have to wait.
-            while not move.is_over and copy.missing_bytes > (steps_ahead <= 0) * LAST_BYTES_MAX:
+            while not move.is_over and copy.misses_more_than(
+                LAST_BYTES_MAX if steps_ahead <= 0 else 0
+            ):
                 steps_ahead -= 1
                 step = copy.next_step()
                 assert step is not None, "something is missing"
-                await run(self._executor, step.run, place=move.log_dir)
-                if move.is_over:
+                if not await self._copied(move, step) or move.is_over:
                     return False  # Its log's files may be another's by now.
                 copy.took(step)
             if not move.is_over and not (is_checkpointed and self._is_start_known(move)):
@@ -224,6 +229,17 @@ class Relocation:
             if await self._hold(move, copy):
                 return await self._take_over(where, move, copy)
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "it grows faster than it is copied")
+
+    async def _copied(self, move: _Move, step: CopyStep) -> bool:
+        """Do a step when its turn comes; False when the move was over by then."""
+
+        def work() -> bool:
+            if move.is_over:
+                return False
+            step.run()
+            return True
+
+        return await run(self._lanes[move.log_dir], work)
 
     def _is_start_known(self, move: _Move) -> bool:
         """Tell whether, durably, the checkpoint beside the copy says where the log starts.
@@ -254,7 +270,7 @@ class Relocation:
                 and not move.log.is_swapping
                 and not move.partition.is_held
                 and self._is_start_known(move)
-                and copy.missing_bytes <= LAST_BYTES_MAX
+                and not copy.misses_more_than(LAST_BYTES_MAX)
             )
             if can_hold:
                 move.partition.hold()

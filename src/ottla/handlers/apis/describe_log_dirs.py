@@ -86,20 +86,21 @@ class DescribeLogDirs:
             if not count % STRIDE:
                 yield None
         told = yield from each(here, _told)
-        topics = yield from _by_topic([*told, *self._copies(directory.path, wanted)])
+        copies = yield from each(
+            [
+                copy
+                for copy in self._relocation.copies_in(directory.path)
+                if wanted is None or copy.topic_partition in wanted
+            ],
+            lambda copy: _Told(copy.topic_partition, copy.size_bytes, copy.offset_lag, True),
+        )
+        topics = yield from _by_topic([*told, *copies])
         return DescribeLogDirsResult(
             log_dir=directory.path,
             topics=topics,
             total_bytes=directory.total_bytes,
             usable_bytes=directory.usable_bytes,
         )
-
-    def _copies(self, log_dir: str, wanted: set[tuple[str, int]] | None) -> Iterable["_Told"]:
-        """Yield the copies that are being made in a directory, of replicas that move there."""
-        for copy in self._relocation.copies_in(log_dir):
-            where = copy.topic_partition
-            if wanted is None or where in wanted:
-                yield _Told(where, copy.size_bytes, copy.offset_lag, is_copy=True)
 
 
 class _Told(NamedTuple):

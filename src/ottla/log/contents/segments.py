@@ -42,6 +42,7 @@ class Segments(Sequence[Segment]):
         "_full_files",
         "_segments",
         "active",
+        "rewrites",
         "unsynced",
     )
 
@@ -56,6 +57,9 @@ class Segments(Sequence[Segment]):
         """Use: takes the appends; nobody else sets it. Invariant: the last one."""
         self.unsynced: list[Segment] = []
         """Use: full segments that the next flush has to sync. Invariant: oldest first."""
+        self.rewrites = 0
+        """Use: who remembers what was in full segments looks again when it differs. Counts how
+        often what they hold became another: not that new ones began, or that old ones went."""
         self._full_files = FullFiles()
         opened = self.note_read
         for segment in segments:
@@ -95,18 +99,22 @@ class Segments(Sequence[Segment]):
     def holding(self, offset: int) -> Segment:
         """Return the last segment that begins at or below ``offset``; else the oldest one."""
         active = self.active
-        return active if offset >= active.base_offset else self._segments[self._ordinal_of(offset)]
+        return active if offset >= active.base_offset else self._segments[self.ordinal_of(offset)]
+
+    def ordinal_of(self, offset: int) -> int:
+        """Return where ``holding(offset)`` stands in the list."""
+        return max(bisect_right(self._base_offsets, offset) - 1, 0)
 
     def reaching(self, offset: int) -> list[Segment]:
         """Return the segment that holds ``offset`` and all after it."""
-        return self._segments[self._ordinal_of(offset) :]
+        return self._segments[self.ordinal_of(offset) :]
 
     def find(self, offset: int, log_end_offset: int) -> Found | None:
         """Find the first batch whose last offset is >= ``offset``; None when there is none.
 
         Raises KafkaError CORRUPT_MESSAGE where a segment cannot be read. May block on a cold index.
         """
-        for at in range(self._ordinal_of(offset), len(self._segments)):
+        for at in range(self.ordinal_of(offset), len(self._segments)):
             segment = self._segments[at]
             batch = segment.find(offset)
             if batch is not None:
@@ -118,7 +126,7 @@ class Segments(Sequence[Segment]):
 
         ``base_offset``: the segment's. May block on a cold index.
         """
-        at = self._ordinal_of(base_offset)
+        at = self.ordinal_of(base_offset)
         segment = self._segments[at]
         offset = None
         if position < segment.size_bytes:
@@ -137,9 +145,6 @@ class Segments(Sequence[Segment]):
         segment = self.holding(offset)
         spanning = segment.next_batch(segment.position_of(offset))
         return offset if spanning is None else min(offset, spanning.base_offset)
-
-    def _ordinal_of(self, offset: int) -> int:
-        return max(bisect_right(self._base_offsets, offset) - 1, 0)
 
     def _end_of(self, ordinal: int, log_end_offset: int) -> int:
         is_last = ordinal + 1 == len(self._base_offsets)
@@ -184,6 +189,7 @@ class Segments(Sequence[Segment]):
     def replace(self, count: int, new: Segment) -> None:
         """Let ``new`` stand for the ``count`` full segments from its base offset on."""
         first = self._base_offsets.index(new.base_offset)
+        self.rewrites += 1
         self._exchange(first, count, [new])
 
     def drop_oldest(self) -> None:
@@ -207,6 +213,7 @@ class Segments(Sequence[Segment]):
         What stays of the active segment is durable. Blocks. Raises OSError: then the files are no
         longer to be believed.
         """
+        self.rewrites += 1
         while len(self._segments) > 1 and self.active.base_offset >= offset:
             self._remove_active()
         active = self.active

@@ -187,11 +187,12 @@ class LogCopy:
         self.log = log
         self.directory = directory
         self._done: dict[int, _Progress] = {}
-
-    @property
-    def size_bytes(self) -> int:
+        self.size_bytes = 0
         """Bytes copied so far."""
-        return sum(progress.size_bytes for progress in list(self._done.values()))
+        self._whole_to = -1
+        """Use: there may be very many segments, and each step asks which comes next. Invariant: all
+        full ones below this offset are in the copy, while ``_rewrites`` is that of the log."""
+        self._rewrites = log.segments.rewrites
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -211,19 +212,34 @@ class LogCopy:
     @property
     def end_offset(self) -> int:
         """Up to where the copy surely is whole; a segment under way counts as missing."""
-        for segment in self.log.segments:
-            if self._missing_from(segment) is not None:
-                return segment.base_offset
-        return self.log.log_end_offset
+        segments, ordinal = self.log.segments, self._first_missing()
+        is_whole = ordinal == len(segments)
+        return self.log.log_end_offset if is_whole else segments[ordinal].base_offset
 
-    @property
-    def missing_bytes(self) -> int:
-        """How much the copy is behind."""
-        return sum(
-            segment.size_bytes - position
-            for segment in self.log.segments
-            if (position := self._missing_from(segment)) is not None
-        )
+    def misses_more_than(self, size_bytes: int) -> bool:
+        """Tell whether the copy is behind by more than ``size_bytes``."""
+        segments, missing_bytes = self.log.segments, 0
+        for ordinal in range(self._first_missing(), len(segments)):
+            segment = segments[ordinal]
+            position = self._missing_from(segment)
+            if position is not None:
+                missing_bytes += segment.size_bytes - position
+            if missing_bytes > size_bytes:
+                return True
+        return False
+
+    def _first_missing(self) -> int:
+        """Return the ordinal of the oldest segment that is not whole; their count: all are."""
+        segments = self.log.segments
+        if self._rewrites != segments.rewrites:
+            self._rewrites, self._whole_to = segments.rewrites, -1
+        ordinal = segments.ordinal_of(self._whole_to)
+        while self._missing_from(segments[ordinal]) is None:
+            if ordinal + 1 == len(segments):
+                return ordinal + 1
+            ordinal += 1
+            self._whole_to = segments[ordinal].base_offset
+        return ordinal
 
     def _lacks_aborts(self, segment: Segment) -> bool:
         """Tell whether the copy's transaction index is another than that of ``segment``."""
@@ -240,25 +256,26 @@ class LogCopy:
 
     def next_step(self) -> CopyStep | None:
         """Return what to copy next; None when all is there. On the loop. Raises OSError."""
-        segments = self.log.segments
-        for segment in segments:
-            position = self._missing_from(segment)
-            if position is None:
-                continue
-            length = min(segment.size_bytes - position, STEP_BYTES)
-            is_last = position + length == segment.size_bytes
-            name = segment_file(segment.base_offset, LOG_SUFFIX)
-            is_full = is_last and segment is not segments.active
-            path = f"{self.directory}/{name}"
-            piece = _Piece(segment.file, path, position, length, is_full, has_aborts=is_full)
-            if segment is not segments.active:
-                segments.note_read(segment)  # Else all would stay open, also if this is ended.
-            return CopyStep(self._disk, self.log, segment, piece)
-        return None
+        segments, ordinal = self.log.segments, self._first_missing()
+        if ordinal == len(segments):
+            return None
+        segment = segments[ordinal]
+        position = self._missing_from(segment) or 0
+        length = min(segment.size_bytes - position, STEP_BYTES)
+        is_last = position + length == segment.size_bytes
+        name = segment_file(segment.base_offset, LOG_SUFFIX)
+        is_full = is_last and segment is not segments.active
+        path = f"{self.directory}/{name}"
+        piece = _Piece(segment.file, path, position, length, is_full, has_aborts=is_full)
+        if segment is not segments.active:
+            segments.note_read(segment)  # Else all would stay open, also if this is ended.
+        return CopyStep(self._disk, self.log, segment, piece)
 
     def took(self, step: CopyStep) -> None:
         """Note that ``step`` has run. On the loop."""
         segment = step.segment
+        before = self._done.get(segment.base_offset)
+        self.size_bytes += step.end_bytes - (0 if before is None else before.size_bytes)
         self._done[segment.base_offset] = _Progress(segment, step.end_bytes, step.aborts)
 
     def complete(self) -> None:
