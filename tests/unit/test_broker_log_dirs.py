@@ -175,3 +175,18 @@ async def test_a_log_directory_that_vanishes_takes_no_more_records(paths, tmp_pa
     await check_space(broker.node.data.logs, broker._env)
     assert "not at its path any more" in str(broker.failure)
     await broker.stop()
+
+
+async def test_the_copy_of_a_deleted_topic_does_not_stay_after_a_crash(paths):
+    """It moved when it was deleted; its space was gone until a topic had the same name again."""
+    one, two, three = paths
+    await filled(one, two)
+    copy = two / f"gone-0.{'0123456789abcdef' * 2}-future"
+    copy.mkdir()
+    (copy / "00000000000000000000.log").write_bytes(b"a part of what it had")
+    for log_dirs, is_to_go in (((one, two, three), False), ((one, two, three), True)):
+        broker = await started(*log_dirs)  # With another directory it may be the log's.
+        try:
+            assert (str(copy) in broker.node.data.logs.deleted) is is_to_go
+        finally:
+            await broker.stop()

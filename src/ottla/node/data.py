@@ -215,6 +215,8 @@ async def follow(
         is_alone=is_alone,
     )
     await follower.reached(revision)
+    if looked.are_as_before:
+        manager.drop_copies_alone(lambda where: follower.image.partition(where) is not None)
     return data._replace(adopted=adopted, directories_are_as_before=looked.are_as_before)
 
 

@@ -173,6 +173,16 @@ class LogManager:
         if self.missing:
             self.deleted.clear()
 
+    def drop_copies_alone(self, is_there: Callable[[TopicPartition], bool]) -> None:
+        """Have copies removed whose topic was deleted, when a crash came before they were dropped.
+
+        ``is_there`` tells of a partition whether the metadata has it. Only where all log
+        directories are here, and were at the last start: the log of a copy may lie in another one.
+        """
+        for path, where in self._opening.copies_alone.items():
+            if not is_there(where):
+                self.remove_later(path)
+
     def online(self) -> list[LogDirectory]:
         """Return the log directories that serve."""
         return [directory for directory in self.directories.values() if directory.is_online]

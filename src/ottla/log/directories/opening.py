@@ -80,6 +80,8 @@ class Opening:
         self._threads = threads
         self.deleted: list[str] = []
         """Paths found that are to be removed."""
+        self.copies_alone: dict[str, TopicPartition] = {}
+        """Copies found, by path, of partitions that were not found: see ``settle_futures``."""
 
     def open_all(self, take: Callable[[Opened], None]) -> None:
         """Open every partition in the directories that are online; hand each to ``take``. Blocks.
@@ -121,7 +123,7 @@ class Opening:
         """Finish or drop copies that were being made when the process ended."""
         by_path = {directory.path: found for directory, found in listed.items()}
         try:
-            names, dropped = settle_futures(self._disk, by_path)
+            names, dropped, self.copies_alone = settle_futures(self._disk, by_path)
         except OSError as error:
             if is_shortage(error):
                 raise self._online()[0].short(error) from error
