@@ -12,6 +12,7 @@ from ottla.errors import ErrorCode
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.directories.copies import LogCopies
+from ottla.log.directories.copying import SourceUnreadable
 from ottla.log.directories.manager import LogManager
 from ottla.log.files.checkpoints import read_offset_checkpoint
 from ottla.log.segment.full_files import FULL_SEGMENTS_OPEN_MAX
@@ -453,3 +454,41 @@ def test_an_index_is_not_copied_by_a_name_that_is_another_segments(two, words, i
     log.is_swapping = False
     names = node.disk.list_directory(copy.directory)
     assert any(name.endswith("index") for name in names) is not is_swapping
+
+
+def refuse_to_open(node, monkeypatch, directory):
+    opened = node.disk.open
+
+    def refuse(path, *, create=False):
+        if path.startswith(directory):
+            raise OSError(errno.EIO, "Input/output error", path)
+        return opened(path, create=create)
+
+    monkeypatch.setattr(node.disk, "open", refuse)
+
+
+async def test_a_source_that_cannot_be_opened_leaves_the_target_in_service(two, words, monkeypatch):
+    """Who saved replicas from a failing disk lost the good one, too, with all that lies there."""
+    node = two(segment_bytes=700)
+    fill(node, words)
+    for segment in node.partition().log.segments[:-1]:
+        segment.let_go_of_file()
+    refuse_to_open(node, monkeypatch, "/a/t-0/")
+    assert await asked(node, T0, "/b") is ErrorCode.NONE
+    await finish(node, lambda: not node.housekeeper.relocation._moves)
+    assert node.log_manager.directories["/b"].is_online
+    assert place(node) == "/a/t-0"
+
+
+def test_a_source_that_cannot_be_opened_at_the_end_is_told_from_the_target(two, words, monkeypatch):
+    node = two(segment_bytes=700)
+    fill(node, words)
+    copies = LogCopies(node.log_manager, node.clock)
+    job = copies.begin_job(node.partition().log, "/b")
+    job.run()
+    copy = copies.begun(job)
+    for segment in node.partition().log.segments[:-1]:
+        segment.let_go_of_file()
+    refuse_to_open(node, monkeypatch, "/a/t-0/")
+    with pytest.raises(SourceUnreadable):
+        copy.complete()

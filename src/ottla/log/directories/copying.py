@@ -169,6 +169,13 @@ class CopyStep:
             target.close()
 
 
+def _file_of(segment: Segment) -> File:
+    try:
+        return segment.file
+    except OSError as error:
+        raise SourceUnreadable(f"{segment.path}: {error}") from error
+
+
 def _read(source: File, position: int, length: int) -> bytes:
     try:
         data = source.read_at(position, length)
@@ -255,7 +262,7 @@ class LogCopy:
         return progress.size_bytes if progress.size_bytes < segment.size_bytes else None
 
     def next_step(self) -> CopyStep | None:
-        """Return what to copy next; None when all is there. On the loop. Raises OSError."""
+        """Return what to copy next; None when all is there. Raises SourceUnreadable."""
         segments, ordinal = self.log.segments, self._first_missing()
         if ordinal == len(segments):
             return None
@@ -266,7 +273,7 @@ class LogCopy:
         name = segment_file(segment.base_offset, LOG_SUFFIX)
         is_full = is_last and segment is not segments.active
         path = f"{self.directory}/{name}"
-        piece = _Piece(segment.file, path, position, length, is_full, has_aborts=is_full)
+        piece = _Piece(_file_of(segment), path, position, length, is_full, has_aborts=is_full)
         if segment is not segments.active:
             segments.note_read(segment)  # Else all would stay open, also if this is ended.
         return CopyStep(self._disk, self.log, segment, piece)
@@ -295,7 +302,7 @@ class LogCopy:
             if segment is active or self._lacks_aborts(segment):
                 path = f"{self.directory}/{segment_file(segment.base_offset, LOG_SUFFIX)}"
                 has_indexes = segment is active
-                piece = _Piece(segment.file, path, segment.size_bytes, 0, has_indexes, True)
+                piece = _Piece(_file_of(segment), path, segment.size_bytes, 0, has_indexes, True)
                 step = CopyStep(disk, log, segment, piece)
                 step.run()
                 if step.aborts != _aborts_of(segment):
