@@ -8,6 +8,7 @@ Kafka 4.3 to good and bad requests.
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
@@ -53,6 +54,7 @@ _NEW_CERTIFICATES = (
     "; to show new certificates, replace the files that ssl.keystore.location names: the broker"
     " looks at them every ottla.ssl.reload.interval.ms"
 )
+_NUMBER = re.compile(r"[+-]?\d{1,10}")
 CLUSTER_DEFAULT = ""
 """The name of the broker config that applies to every broker."""
 
@@ -238,12 +240,11 @@ class Configs:
         return _Target(ConfigType.GROUP, name)
 
     def _check_is_me(self, name: str) -> None:
-        try:
-            is_mine = int(name) == self._node_id
-        except ValueError as error:
+        number = broker_number(name)
+        if number is None:
             why = f"Node id must be an integer, but it is: {name}"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, why) from error
-        if not is_mine:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+        if number != self._node_id:
             why = f"Unexpected broker id, expected {self._node_id}, but received {name}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, why)
 
@@ -299,6 +300,14 @@ class Configs:
                 meaningless[0][:100],
             )
         return texts
+
+
+def broker_number(name: str) -> int | None:
+    """Return which broker a resource's name stands for; None: it is no number, as Java reads them.
+
+    Use: whoever decides by such a name, so that all take it for the same broker's: "01" is 1.
+    """
+    return int(name) if _NUMBER.fullmatch(name) else None
 
 
 def merge(given: Mapping[str, str], alteration: Alteration, in_force: Config) -> dict[str, str]:

@@ -163,3 +163,45 @@ def test_nothing_is_told(alice, ids, kind):
         if not has_ids(fields):
             twin = alice.call(api, version, **renamed(fields, ABSENT))
             assert renamed(twin, PRESENT) == renamed(answer, {}), (version, fields)
+
+
+def odd_spellings(node_id):
+    """Names that some reader of numbers takes for the id of this node."""
+    return [
+        f"0{node_id}",
+        f"+{node_id}",
+        f" {node_id}",
+        f"{node_id} ",
+        f"0_{node_id}",
+        f"٠{node_id}",
+    ]
+
+
+@pytest.mark.parametrize("api", ["alter_configs", "incremental_alter_configs"])
+def test_nobody_alters_the_broker_by_another_spelling_of_its_id(broker, alice, api):
+    """No right was asked for: other brokers' names are refused, but these were taken for its own."""
+    with WireClient(broker.bootstrap) as root:
+        (node,) = root.call("metadata", 12, topics=[], allow_auto_topic_creation=False)["brokers"]
+        for name in odd_spellings(node["node_id"]):
+            option = {"name": "log.retention.ms", "config_operation": 0, "value": "1"}
+            if api == "alter_configs":
+                del option["config_operation"]
+            resources = [{"resource_type": 4, "resource_name": name, "configs": [option]}]
+            told = alice.call(
+                api, 2 if api == "alter_configs" else 1, resources=resources, validate_only=False
+            )
+            assert told["responses"][0]["error_code"] in {31, 42}, name
+        asked = {
+            "resource_type": 4,
+            "resource_name": str(node["node_id"]),
+            "configuration_keys": ["log.retention.ms"],
+        }
+        described = root.call(
+            "describe_configs",
+            4,
+            resources=[asked],
+            include_synonyms=False,
+            include_documentation=False,
+        )
+        (found,) = described["results"][0]["configs"]
+        assert found["value"] != "1"

@@ -5,7 +5,12 @@ v1 sources and synonyms (KIP-226), v3 type and documentation (KIP-569), v4 flexi
 
 from collections.abc import Callable, Iterator
 
-from ottla.cluster.configs import CLUSTER_DEFAULT, ResourceType, dynamic_texts
+from ottla.cluster.configs import (
+    CLUSTER_DEFAULT,
+    ResourceType,
+    broker_number,
+    dynamic_texts,
+)
 from ottla.cluster.topics import topic_name_error
 from ottla.config.broker import BROKER_TABLE
 from ottla.config.config import Config, Layer
@@ -154,12 +159,11 @@ class DescribeConfigs:
         return Config(BROKER_TABLE, Layer(Source.DYNAMIC_DEFAULT_BROKER, texts))
 
     def _config_of_broker(self, name: str) -> Config:
-        try:
-            is_mine = int(name) == self._node_id
-        except ValueError as error:
+        number = broker_number(name)
+        if number is None:
             why = f"Broker id must be an integer, but it is: {name}"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, why) from error
-        if not is_mine:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+        if number != self._node_id:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"Unexpected broker id, expected {self._node_id} or empty string, "

@@ -5,6 +5,7 @@ from __future__ import annotations  # else each call would build those of inner 
 from collections import Counter
 from typing import Any
 
+from ottla.cluster.configs import CLUSTER_DEFAULT, broker_number
 from ottla.cluster.configs import ResourceType as ConfigResource
 from ottla.errors import ErrorCode
 from ottla.handlers.authorization.guarded import Guard, Node, Serve, sifted, then
@@ -100,7 +101,9 @@ def alter_configs(node_id: NodeId) -> Guard:
         def is_allowed(one: Any) -> bool:  # noqa: ANN401 - a resource of either API
             kind, name = one.resource_type, one.resource_name
             if times[kind, name] > 1 or (
-                kind in (ConfigResource.BROKER, _BROKER_LOGGER) and name not in ("", str(node_id))
+                kind in (ConfigResource.BROKER, _BROKER_LOGGER)
+                and name != CLUSTER_DEFAULT
+                and broker_number(name) != node_id
             ):
                 return True
             code = _refusal_of(Operation.ALTER_CONFIGS, kind, name, access)
