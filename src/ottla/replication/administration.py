@@ -10,11 +10,11 @@ than its grant. Knows no wire. Source: KIP-455, KIP-460, KIP-860.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from enum import Enum
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ottla.cluster.in_time import Patience, each_in_time
 from ottla.cluster.topics import checked_assignment
@@ -51,6 +51,7 @@ AGAIN_SECONDS = 0.05
 
 Outcome = KafkaError | None
 """What becomes of one partition; None: it is as wanted."""
+_Asked = TypeVar("_Asked")
 
 
 class Election(Enum):
@@ -111,7 +112,7 @@ class ReplicaAdministration:
         """
         plan = self._prefer if election is Election.PREFERRED else self._elect_unclean
         return self._carry_out(
-            [_Task(where, partial(plan, where)) for where in partitions], patience
+            partitions, lambda where: _Task(where, partial(plan, where)), patience
         )
 
     def _prefer(self, where: TopicPartition, state: PartitionState) -> PartitionState:
@@ -160,7 +161,7 @@ class ReplicaAdministration:
                 return _Task(where, lambda state: self._cancelled(state, where))
             return _Task(where, lambda state: self._begun(state, replicas, may_change_factor))
 
-        return self._carry_out([task(move) for move in moves], patience)
+        return self._carry_out(moves, task, patience)
 
     def _begun(
         self, state: PartitionState, replicas: Sequence[int], may_change_factor: bool
@@ -204,11 +205,17 @@ class ReplicaAdministration:
 
         return each_in_time([None], nothing, patience, first=self._catch_up)
 
-    def _carry_out(self, tasks: Sequence[_Task], patience: Patience) -> Pending[list[Outcome]]:
-        left = iter(tasks)
-        batches: list[list[_Task]] = []
+    def _carry_out(
+        self, asked: Sequence[_Asked], task: Callable[[_Asked], _Task], patience: Patience
+    ) -> Pending[list[Outcome]]:
+        """Do what was asked; ``task`` is made of each when its turn comes: there may be many."""
+        left = iter(asked)
+        batches: list[list[_Asked]] = []
         while batch := list(islice(left, AT_ONCE)):
             batches.append(batch)
+
+        def do(batch: list[_Asked]) -> Coroutine[None, None, list[Outcome]]:
+            return self._do([task(one) for one in batch])
 
         def gathered(done: list[list[Outcome] | KafkaError]) -> list[Outcome]:
             found: list[Outcome] = []
@@ -219,7 +226,7 @@ class ReplicaAdministration:
                     found += outcomes
             return found
 
-        return each_in_time(batches, self._do, patience, first=self._catch_up).then(gathered)
+        return each_in_time(batches, do, patience, first=self._catch_up).then(gathered)
 
     async def _catch_up(self) -> None:
         """Hear of what was done by way of other nodes before. Raises KafkaError.

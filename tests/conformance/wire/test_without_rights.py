@@ -173,13 +173,13 @@ def odd_spellings(node_id):
         f" {node_id}",
         f"{node_id} ",
         f"0_{node_id}",
-        f"٠{node_id}",
+        f"\u0660{node_id}",
     ]
 
 
 @pytest.mark.parametrize("api", ["alter_configs", "incremental_alter_configs"])
 def test_nobody_alters_the_broker_by_another_spelling_of_its_id(broker, alice, api):
-    """No right was asked for: other brokers' names are refused, but these were taken for its own."""
+    """No right was asked for: other brokers are refused, but these were taken for this one."""
     with WireClient(broker.bootstrap) as root:
         (node,) = root.call("metadata", 12, topics=[], allow_auto_topic_creation=False)["brokers"]
         for name in odd_spellings(node["node_id"]):

@@ -36,8 +36,10 @@ class _Altering(Generic[Request]):
         alterations = yield from each(request.resources, _alteration)
         times: Counter[tuple[int, str]] = Counter()
         yield from each(alterations, lambda one: times.update((_resource(one),)))
-        wanted = [one for one in alterations if times[_resource(one)] == 1]
-        yield None
+        wanted: list[Alteration] = []
+        yield from each(
+            alterations, lambda one: wanted.append(one) if times[_resource(one)] == 1 else None
+        )
         errors: list[KafkaError | None] = yield self._configs.alter(
             wanted, validate_only=request.validate_only
         )

@@ -15,7 +15,7 @@ from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from ottla.sliced import STRIDE, Steps
+from ottla.sliced import RUN, STRIDE, Steps
 
 
 class AlterReplicaLogDirs:
@@ -29,12 +29,15 @@ class AlterReplicaLogDirs:
     ) -> Steps[AlterReplicaLogDirsResponse]:
         """Return one code per partition; of one named twice the last directory counts (Kafka)."""
         del call
-        wanted = {
-            TopicPartition(topic.name, index): directory.path
-            for directory in request.dirs
-            for topic in directory.topics
-            for index in topic.partitions
-        }
+        wanted: dict[TopicPartition, str] = {}
+        for directory in request.dirs:
+            for topic in directory.topics:
+                name, path = topic.name, directory.path
+                left_of_topic = iter(topic.partitions)
+                while indexes := list(islice(left_of_topic, RUN)):
+                    wanted.update((TopicPartition(name, index), path) for index in indexes)
+                    yield None
+                yield None
         answers: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
         left = iter(wanted.items())
         while some := list(islice(left, STRIDE)):

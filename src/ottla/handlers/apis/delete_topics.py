@@ -48,7 +48,8 @@ class DeleteTopics:
         wanted: list[DeleteTopicState] = []
         times: Counter[tuple[str | None, TopicId]] = Counter()
         yield from each(asked, lambda topic: times.update(((topic.name, topic.topic_id),)))
-        named_by_id = {topic_id for name, topic_id in times if name is None}
+        named_by_id: set[TopicId] = set()
+        yield from each(times, lambda one: named_by_id.add(one[1]) if one[0] is None else None)
         by_both: set[TopicId] = set()
         for ordinal, ((name, topic_id), count) in enumerate(times.items()):
             if ordinal % STRIDE == STRIDE - 1:

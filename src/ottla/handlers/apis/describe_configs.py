@@ -30,7 +30,7 @@ from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from ottla.sliced import Steps
+from ottla.sliced import Steps, each
 
 
 class DescribeConfigs:
@@ -55,10 +55,13 @@ class DescribeConfigs:
         """Return one result per resource, in the request's order, without exact repetitions."""
         del call
         room = AnswerRoom(self._elements_max)
-        resources = {
-            (one.resource_type, one.resource_name, tuple(one.configuration_keys or ())): one
-            for one in request.resources
-        }
+        resources: dict[tuple[int, str, tuple[str, ...]], DescribeConfigsResource] = {}
+
+        def note(one: DescribeConfigsResource) -> None:
+            keys = tuple(one.configuration_keys or ())
+            resources.setdefault((one.resource_type, one.resource_name, keys), one)
+
+        yield from each(request.resources, note)
         results: list[DescribeConfigsResult] = []
         for resource in resources.values():  # Each may be worth half a millisecond.
             results.append(self._result(resource, request, room))

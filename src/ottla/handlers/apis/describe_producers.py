@@ -20,7 +20,7 @@ from ottla.protocol.messages.describe_producers import (
 )
 from ottla.records.batch import NO_SEQUENCE
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.sliced import Steps, each, each_in_steps
+from ottla.sliced import Steps, distinct, each, each_in_steps
 
 
 class DescribeProducers:
@@ -39,21 +39,20 @@ class DescribeProducers:
         """Return the producers, or an error, of each partition."""
         del call
         room = AnswerRoom(self._elements_max)
-        seen: set[TopicPartition] = set()
+        seen: dict[str, set[int]] = {}
         topics = yield from each_in_steps(
             request.topics, lambda topic: self._describe_all(topic, room, seen)
         )
         return DescribeProducersResponse(topics=topics)
 
     def _describe_all(
-        self, topic: TopicRequest, room: AnswerRoom, seen: set[TopicPartition]
+        self, topic: TopicRequest, room: AnswerRoom, seen: dict[str, set[int]]
     ) -> Steps[TopicResponse]:
-        indexes: list[int] = []
-        for index in topic.partition_indexes:
-            where = TopicPartition(topic.name, index)
-            if where not in seen:
-                seen.add(where)
-                indexes.append(index)
+        known = seen.setdefault(topic.name, set())
+        named = yield from distinct(topic.partition_indexes)
+        indexes = [index for index in named if index not in known]
+        yield None
+        known.update(indexes)
         refusal: tuple[ErrorCode, str | None] | None = None
         why = topic_name_error(topic.name)
         if why is not None:

@@ -28,7 +28,7 @@ from ottla.replication.offset_lookup import end_of, find_by_time, is_end_known, 
 from ottla.replication.partition import Partition, check_standing
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.results import TimestampedOffset
-from ottla.sliced import Steps
+from ottla.sliced import Steps, each
 
 _NEVER = 1 << 15
 OFFSET_NOT_AVAILABLE_SINCE = 5
@@ -48,8 +48,11 @@ class ListOffsets:
         """
         times: Counter[tuple[str, int]] = Counter()
         for topic in request.topics:
-            times.update((topic.name, part.partition_index) for part in topic.partitions)
-            yield None
+            name = topic.name
+            yield from each(
+                topic.partitions,
+                lambda part, name=name: times.update(((name, part.partition_index),)),  # type: ignore[misc]
+            )
         isolation = (
             Isolation.READ_COMMITTED
             if request.isolation_level == Isolation.READ_COMMITTED

@@ -117,10 +117,7 @@ def consumer_group_describe(
         for found in response.groups:
             group = found
             if group.error_code == ErrorCode.NONE:
-                hidden = yield from each(
-                    group.members, lambda member: not _may_see_topics(member, access)
-                )
-                if any(hidden):
+                if not (yield from _may_see_topics(group.members, access)):
                     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                     group = _undescribed(group.group_id, code, _HIDDEN_TOPICS)
                 elif asks_operations:
@@ -132,12 +129,16 @@ def consumer_group_describe(
     return (yield from then_in_steps(serve(request), finish))
 
 
-def _may_see_topics(member: consumer.Member, access: Access) -> bool:
-    return all(
-        access.may_topic(Operation.DESCRIBE, one.topic_name, quiet=True)
-        for assignment in (member.assignment, member.target_assignment)
-        for one in assignment.topic_partitions
-    )
+def _may_see_topics(members: list[consumer.Member], access: Access) -> Steps[bool]:
+    for member in members:
+        for assignment in (member.assignment, member.target_assignment):
+            _, hidden = yield from sifted(
+                assignment.topic_partitions,
+                lambda one: access.may_topic(Operation.DESCRIBE, one.topic_name, quiet=True),
+            )
+            if hidden:
+                return False
+    return True
 
 
 def _undescribed(group_id: str, code: ErrorCode, message: str | None) -> consumer.DescribedGroup:
