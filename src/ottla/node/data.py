@@ -216,7 +216,9 @@ async def follow(
     )
     await follower.reached(revision)
     if looked.are_as_before:
-        manager.drop_copies_alone(lambda where: follower.image.partition(where) is not None)
+        for path, where in manager.copies_alone.items():
+            if follower.image.partition(where) is None:  # Else its log was removed by hand.
+                manager.remove_later(path)
     return data._replace(adopted=adopted, directories_are_as_before=looked.are_as_before)
 
 

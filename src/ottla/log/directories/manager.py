@@ -98,6 +98,8 @@ class LogManager:
         self.deleted = self._opening.deleted
         """Use: paths that ``remove_deleted`` is to remove, in an executor, while the loop appends:
         single list calls only."""
+        self.copies_alone = self._opening.copies_alone
+        """Copies found at the start, by path, whose log was not: see ``settle_futures``."""
         self.listeners: list[Callable[[LogDirectory], None]] = []
         """Told on the loop when a directory has gone offline, is full, or has room again."""
         self.logs: dict[TopicPartition, Log] = {}
@@ -172,16 +174,6 @@ class LogManager:
         self.missing = tuple(directories)
         if self.missing:
             self.deleted.clear()
-
-    def drop_copies_alone(self, is_there: Callable[[TopicPartition], bool]) -> None:
-        """Have copies removed whose topic was deleted, when a crash came before they were dropped.
-
-        ``is_there`` tells of a partition whether the metadata has it. Only where all log
-        directories are here, and were at the last start: the log of a copy may lie in another one.
-        """
-        for path, where in self._opening.copies_alone.items():
-            if not is_there(where):
-                self.remove_later(path)
 
     def online(self) -> list[LogDirectory]:
         """Return the log directories that serve."""

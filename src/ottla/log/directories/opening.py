@@ -123,13 +123,14 @@ class Opening:
         """Finish or drop copies that were being made when the process ended."""
         by_path = {directory.path: found for directory, found in listed.items()}
         try:
-            names, dropped, self.copies_alone = settle_futures(self._disk, by_path)
+            names, dropped, alone = settle_futures(self._disk, by_path)
         except OSError as error:
             if is_shortage(error):
                 raise self._online()[0].short(error) from error
             logger.error("copies of partitions are left as they are: %s", error)  # noqa: TRY400
             return {directory: self._names_in(directory) for directory in self._online()}
         self.deleted.extend(dropped)
+        self.copies_alone.update(alone)
         return {directory: names[directory.path] for directory in listed}
 
     def _set_duplicates_apart(self, names: dict[LogDirectory, list[str]]) -> None:
