@@ -22,7 +22,7 @@ from ottla.config.option import LIST, InvalidConfig, Source
 from ottla.config.topic import TOPIC_TABLE
 from ottla.config.unused import why_refused
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import NodeId
+from ottla.ids import INT32_MAX, NodeId
 from ottla.metadata.image import ImageFollower, MetadataImage
 from ottla.metadata.keys import ConfigType, Keys
 from ottla.metadata.store import (
@@ -307,7 +307,8 @@ def broker_number(name: str) -> int | None:
 
     Use: whoever decides by such a name, so that all take it for the same broker's: "01" is 1.
     """
-    return int(name) if _NUMBER.fullmatch(name) else None
+    number = int(name) if _NUMBER.fullmatch(name) else INT32_MAX + 1
+    return number if -INT32_MAX <= number <= INT32_MAX else None
 
 
 def merge(given: Mapping[str, str], alteration: Alteration, in_force: Config) -> dict[str, str]:

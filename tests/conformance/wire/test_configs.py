@@ -427,6 +427,9 @@ def test_only_this_broker_can_be_altered(change, replace):
         refused = (INVALID_REQUEST, f"Unexpected broker id, expected 1, but received {name}")
         assert change(BROKER, name, "message.max.bytes", SET, "5000") == refused
         assert replace(BROKER, name, {}) == refused
+    for name in (" 1", "1_0", "2147483648"):  # As Java reads numbers.
+        refused = (INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+        assert change(BROKER, name, "message.max.bytes", SET, "5000") == refused
     refused = (INVALID_REQUEST, "Node id must be an integer, but it is: x")
     assert change(BROKER, "x", "message.max.bytes", SET, "5000") == refused
 

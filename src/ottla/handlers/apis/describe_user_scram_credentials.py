@@ -34,7 +34,7 @@ class DescribeUserScramCredentials:
         times = Counter(names)
         distinct = list(times)
         results = yield from each(distinct, lambda name: self._describe(name, times[name]))
-        return DescribeUserScramCredentialsResponse(results=results)
+        return DescribeUserScramCredentialsResponse(error_message="", results=results)
 
     def _describe(self, name: str, times: int) -> DescribeUserScramCredentialsResult:
         if times > 1:

@@ -53,7 +53,7 @@ class ListTransactions:
                 and (not producer_ids or one.producer_id in producer_ids)
                 and (
                     request.duration_filter < 0
-                    or 0 <= one.start_ms < now_ms - request.duration_filter
+                    or one.start_ms < now_ms - request.duration_filter  # Not begun: as in Kafka.
                 )
             )
 
