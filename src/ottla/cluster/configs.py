@@ -49,6 +49,9 @@ EACH_TURN = 16
 """How many resources of a request are begun in one turn of the loop: 2 ms at most."""
 CHANGES_MAX = 1000
 """The most configs that one alteration may carry: several times the number of options."""
+KEPT_MAX = 1000
+"""The most that a resource keeps, those that mean nothing here included: each costs whoever asks
+for the configs of a broker, whether he asks for it or not."""
 
 _NEW_CERTIFICATES = (
     "; to show new certificates, replace the files that ssl.keystore.location names: the broker"
@@ -191,10 +194,7 @@ class Configs:
                 self._check_room(target.name)
         else:
             texts = self._plan_broker(alteration, given)
-        value = encode_config(texts)
-        if len(value) > VALUE_BYTES_MAX:
-            why = f"{len(value)} bytes of configs; at most {VALUE_BYTES_MAX} can be kept"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+        value = _encoded(texts, given)
         if validate_only:
             return
         if texts == given:  # Another node may have made it so, unheard of here.
@@ -300,6 +300,18 @@ class Configs:
                 meaningless[0][:100],
             )
         return texts
+
+
+def _encoded(texts: Mapping[str, str], given: Mapping[str, str]) -> bytes:
+    """Return what is kept of ``texts``, which ``given`` become. Raises KafkaError: too much."""
+    if len(texts) > KEPT_MAX and len(texts) > len(given):
+        why = f"{len(texts)} configs of one resource; at most {KEPT_MAX} can be kept"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+    value = encode_config(texts)
+    if len(value) > VALUE_BYTES_MAX:
+        why = f"{len(value)} bytes of configs; at most {VALUE_BYTES_MAX} can be kept"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+    return value
 
 
 def broker_number(name: str) -> int | None:

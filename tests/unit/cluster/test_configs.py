@@ -7,6 +7,7 @@ import pytest
 from ottla.cluster.configs import (
     ATTEMPTS_MAX,
     CHANGES_MAX,
+    KEPT_MAX,
     Alteration,
     ConfigChange,
     Configs,
@@ -285,3 +286,22 @@ async def test_very_many_configs_of_one_resource_are_refused(alter, replaces):
     of = {"kind": ResourceType.BROKER, "name": "", "replaces": replaces}
     assert await alter(*changes, **of) is ErrorCode.INVALID_REQUEST
     assert await alter(*changes[1:], **of) is None
+
+
+async def test_a_resource_keeps_no_more_configs_than_it_can_use(alter):
+    """A broker kept 70,000 that mean nothing: then each DescribeConfigs of it took 0.25 s."""
+    of = {"kind": ResourceType.BROKER, "name": ""}
+    assert await alter(*((f"c{number}", SET, "1") for number in range(KEPT_MAX)), **of) is None
+    assert await alter(("one.more", SET, "1"), **of) is ErrorCode.INVALID_REQUEST
+    assert await alter(("c0", SET, "2"), **of) is None
+    assert await alter(("c0", DELETE, None), ("one.more", SET, "1"), **of) is None
+
+
+async def test_what_was_kept_before_there_was_a_bound_may_become_less(alter, following):
+    stored = {f"c{number}": "1" for number in range(2 * KEPT_MAX)}
+    key = following.keys.config(ConfigType.BROKER, "")
+    revision = await following.store.commit([], [Put(key, encode_config(stored))])
+    await following.follower.reached(revision)
+    of = {"kind": ResourceType.BROKER, "name": ""}
+    assert await alter(("one.more", SET, "1"), **of) is ErrorCode.INVALID_REQUEST
+    assert await alter(("c0", DELETE, None), **of) is None
