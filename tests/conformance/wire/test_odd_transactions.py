@@ -41,3 +41,10 @@ def test_a_transaction_begins_with_no_partition_at_all(client):
 
 def test_a_batch_without_a_sequence_is_refused_for_that(client, topic):
     assert client.produce(topic, -1) == 87
+
+
+def test_an_id_without_a_transaction_is_older_than_any_duration(client, wire):
+    """It has no start, which Kafka takes for one long ago."""
+    asked = {"state_filters": [], "producer_id_filters": [client.producer_id]}
+    answer = wire.call("list_transactions", 1, **asked | {"duration_filter": 100_000})
+    assert [one["transaction_state"] for one in answer["transaction_states"]] == ["Empty"]

@@ -372,13 +372,6 @@ def test_offsets_with_what_is_wrong(client, topic):
     assert group.commit(5, group_id="") == 24
 
 
-def test_an_id_without_a_transaction_is_older_than_any_duration(client, wire):
-    """It has no start, which Kafka takes for one long ago."""
-    asked = {"state_filters": [], "producer_id_filters": [client.producer_id]}
-    answer = wire.call("list_transactions", 1, **asked | {"duration_filter": 100_000})
-    assert [one["transaction_state"] for one in answer["transaction_states"]] == ["Empty"]
-
-
 def test_lists_and_descriptions(client, wire, topic):
     assert client.produce(topic) == 0
 
