@@ -13,11 +13,12 @@ from ottla.handlers.apis.describe_groups import DescribeGroups
 from ottla.handlers.apis.describe_producers import DescribeProducers
 from ottla.handlers.apis.describe_transactions import DescribeTransactions
 from ottla.handlers.apis.find_coordinator import FindCoordinator
+from ottla.handlers.apis.list_config_resources import ListConfigResources
 from ottla.handlers.apis.list_transactions import ListTransactions
 from ottla.handlers.authorization.groups import consumer_group_describe
 from ottla.pending import Pending, failed
 from ottla.protocol.messages.delete_acls import DeleteAclsFilter
-from ottla.sliced import RUN
+from ottla.sliced import RUN, STRIDE
 
 COUNT = 10 * RUN
 
@@ -166,3 +167,21 @@ def test_what_members_have_is_looked_at_in_steps():
     steps = consumer_group_describe(request, None, access, lambda _: answer)
     assert longest_look(topics, steps) <= RUN
     assert answer.groups == [group]
+
+
+def test_very_many_topics_with_configs_are_told_in_steps():
+    """All of them were in one turn, encoded in the same."""
+    topics = {f"t{number}": None for number in range(COUNT)}
+    image = SimpleNamespace(brokers={}, topics=topics, configured=lambda _: ["g"])
+    request = SimpleNamespace(resource_types=[])
+    steps = ListConfigResources(image).handle(request, SimpleNamespace(api_version=1))
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found = end.value.config_resources
+            break
+        count += 1
+    assert [one.resource_name for one in found] == [*sorted(topics), "g"]
+    assert count > COUNT // STRIDE

@@ -4,6 +4,8 @@ v0 asks for client metrics resources only (KIP-714). v1 asks for the types that 
 when it names none (KIP-1142). Loggers and client metrics have no configs here.
 """
 
+from collections.abc import Sequence
+
 from ottla.cluster.configs import ResourceType
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
@@ -14,6 +16,7 @@ from ottla.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from ottla.sliced import Steps, distinct, each, sorted_in_steps
 
 _EMPTY_TYPES = frozenset({8, 16})
 """Broker loggers and client metrics: types that Kafka knows, but without configs here."""
@@ -29,9 +32,9 @@ class ListConfigResources:
 
     def handle(
         self, request: ListConfigResourcesRequest, call: Call
-    ) -> ListConfigResourcesResponse:
+    ) -> Steps[ListConfigResourcesResponse]:
         """Return the brokers, the topics, and the groups that have configs of their own."""
-        wanted = frozenset(request.resource_types) or _TYPES
+        wanted = frozenset((yield from distinct(request.resource_types))) or _TYPES
         if call.api_version == 0:
             wanted = _V0_TYPES
         if not wanted <= _TYPES:
@@ -45,13 +48,15 @@ class ListConfigResources:
                 for node_id in sorted(self._image.brokers)
             ]
         if ResourceType.TOPIC in wanted:
-            resources += [
-                ConfigResource(resource_name=name, resource_type=ResourceType.TOPIC)
-                for name in sorted(self._image.topics)
-            ]
+            names = yield from sorted_in_steps(list(self._image.topics))
+            resources += yield from _named(names, ResourceType.TOPIC)
         if ResourceType.GROUP in wanted:
-            resources += [
-                ConfigResource(resource_name=name, resource_type=ResourceType.GROUP)
-                for name in self._image.configured(ConfigType.GROUP)
-            ]
+            groups = list(self._image.configured(ConfigType.GROUP))
+            resources += yield from _named(groups, ResourceType.GROUP)
         return ListConfigResourcesResponse(config_resources=resources)
+
+
+def _named(names: Sequence[str], kind: ResourceType) -> Steps[list[ConfigResource]]:
+    return (
+        yield from each(names, lambda name: ConfigResource(resource_name=name, resource_type=kind))
+    )
