@@ -102,6 +102,18 @@ class Access:
         """Tell whether the client may know that a topic exists; a denial stays quiet."""
         return self.may(Operation.DESCRIBE, _TOPIC, topic, quiet=True)
 
+    def may_list_all_groups(self) -> bool:
+        """Tell whether the client may know of all groups; a denial stays quiet."""
+        return self.may(Operation.DESCRIBE, *CLUSTER, quiet=True)
+
+    def may_list_group(self, group_id: str) -> bool:
+        """Tell whether the client may know that a group exists; a denial stays quiet."""
+        return self.may(Operation.DESCRIBE, _GROUP, group_id, quiet=True)
+
+    def may_list_transaction(self, transactional_id: str) -> bool:
+        """Tell whether the client may know of a transactional id; a denial stays quiet."""
+        return self.may(Operation.DESCRIBE, _TRANSACTION, transactional_id, quiet=True)
+
     # What the direct ways ask. The ordinary way asks again, and tells who hears of denials.
 
     def may_write(self, topic: str) -> bool:

@@ -203,6 +203,44 @@ def test_more_transactions_than_an_answer_may_hold_are_not_listed_in_part():
     assert (answer.error_code, len(answer.transaction_states)) == (NONE, 100)
 
 
+def allowed_for(version, *names):
+    """Return a call of somebody who may describe what bears these names."""
+    access = SimpleNamespace(
+        may_list_all_groups=lambda: False,
+        may_list_group=names.__contains__,
+        may_list_transaction=names.__contains__,
+    )
+    asked = call(version)
+    return asked._replace(client=asked.client._replace(access=access))
+
+
+def test_what_others_have_leaves_ones_own_groups_listed():
+    """1,600 groups with long names refused the lists of all, also of who sees none of them."""
+    handler = ListGroups(listed(1000), elements_max=100)
+    request = ListGroupsRequest(states_filter=[], types_filter=[])
+    answer = served(handler.handle(request, allowed_for(5, "g7", "g8")))
+    assert answer.error_code == NONE
+    assert [one.group_id for one in answer.groups] == ["g7", "g8"]
+
+
+def test_what_others_have_leaves_ones_own_transactions_listed():
+    found = [
+        SimpleNamespace(
+            transactional_id=f"id{number}",
+            producer_id=number,
+            state=TransactionState.ONGOING,
+            start_ms=1,
+        )
+        for number in range(1000)
+    ]
+    transactions = SimpleNamespace(list_all=lambda: found)
+    handler = ListTransactions(transactions, ManualClock(), elements_max=100)
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
+    answer = served(handler.handle(request, allowed_for(1, "id7")))
+    assert answer.error_code == NONE
+    assert [one.transactional_id for one in answer.transaction_states] == ["id7"]
+
+
 def test_a_member_that_names_too_much_is_refused_before_it_is_looked_at():
     names = [f"n{number}" for number in range(11)]
     protocols = [JoinGroupRequestProtocol(name=name, metadata=b"") for name in names]

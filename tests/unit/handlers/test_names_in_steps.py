@@ -68,7 +68,8 @@ def test_very_many_names_are_looked_at_in_steps(field):
     rest = {"include_authorized_operations": False, "key_type": 9, "key": ""}
     rest |= {"transactional_id_pattern": None, "producer_id_filters": [], "duration_filter": -1}
     request = SimpleNamespace(**(rest | {field: names}))
-    steps = HANDLERS[field]().handle(request, SimpleNamespace(api_version=5))
+    call = SimpleNamespace(api_version=5, client=SimpleNamespace(access=None))
+    steps = HANDLERS[field]().handle(request, call)
     assert longest_look(names, steps) <= RUN + 1
 
 

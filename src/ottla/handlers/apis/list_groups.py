@@ -1,4 +1,10 @@
-"""ListGroups, key 16: the groups that this node coordinates. v4 filters by state, v5 by type."""
+"""ListGroups, key 16: the groups that this node coordinates. v4 filters by state, v5 by type.
+
+Who may describe the cluster sees all groups, others those that they may describe: others' groups do
+not count, so that nobody's list is refused because of them.
+"""
+
+from itertools import compress
 
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import KafkaError
@@ -20,11 +26,15 @@ class ListGroups:
 
         A part of them would look like all. A client can filter by state or type to get fewer.
         """
-        del call
         try:
             found = self._groups.list_groups(request.states_filter, request.types_filter)
         except KafkaError as error:
             return ListGroupsResponse(error_code=error.code, groups=[])
+        access = call.client.access
+        if access is not None and not access.may_list_all_groups():
+            may_list = access.may_list_group
+            seen = yield from each(found, lambda group: may_list(group.group_id))
+            found = list(compress(found, seen))
         room = AnswerRoom(self._elements_max)
         weights = yield from each(found, lambda group: weight(group.group_id, group.protocol_type))
         if not room.take(sum(weights), first_is_free=False):

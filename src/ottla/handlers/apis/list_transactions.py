@@ -1,7 +1,7 @@
 """ListTransactions, key 66: the transactional ids that this node coordinates (KIP-664).
 
 v1 filters by how long a transaction has been open (KIP-994), v2 by a regular expression that must
-match the whole id (KIP-1152).
+match the whole id (KIP-1152). Ids that the client may not describe are left out, and do not count.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class ListTransactions:
         self, request: ListTransactionsRequest, call: Call
     ) -> Steps[ListTransactionsResponse]:
         """Return the ids that pass all filters, or an error while some are still loading."""
-        del call
+        access = call.client.access
         try:
             found = yield from self._matching(request.transactional_id_pattern)
         except KafkaError as error:
@@ -55,6 +55,7 @@ class ListTransactions:
                     request.duration_filter < 0
                     or one.start_ms < now_ms - request.duration_filter  # Not begun: as in Kafka.
                 )
+                and (access is None or access.may_list_transaction(one.transactional_id))
             )
 
         unknown = (name for name in asked if name not in _STATES)

@@ -25,7 +25,6 @@ from ottla.protocol.messages.describe_groups import (
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.security.access import Access
 from ottla.security.acl import Operation
@@ -187,22 +186,6 @@ def describe_groups(
     return (yield from then_in_steps(serve(request), finish))
 
 
-def list_groups(
-    request: ListGroupsRequest, call: Call, access: Access, serve: Serve
-) -> Steps[Response]:
-    """Who may describe the cluster sees all groups; others those that they may describe."""
-    del call
-
-    def finish(response: ListGroupsResponse) -> Steps[None]:
-        if not access.may_cluster(Operation.DESCRIBE, quiet=True):
-            response.groups, _ = yield from sifted(
-                response.groups,
-                lambda one: access.may_group(Operation.DESCRIBE, one.group_id, quiet=True),
-            )
-
-    return (yield from then_in_steps(serve(request), finish))
-
-
 def delete_groups(
     request: DeleteGroupsRequest, call: Call, access: Access, serve: Serve
 ) -> Steps[Response]:
@@ -233,6 +216,5 @@ def guards_of(node: Node) -> dict[ApiKey, Guard]:
         ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
         ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe,
         ApiKey.DESCRIBE_GROUPS: describe_groups,
-        ApiKey.LIST_GROUPS: list_groups,
         ApiKey.DELETE_GROUPS: delete_groups,
     }

@@ -27,10 +27,6 @@ from ottla.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from ottla.protocol.messages.list_transactions import (
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
 from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -218,23 +214,6 @@ def _undescribed(name: str) -> described.TransactionState:
     )
 
 
-def list_transactions(
-    request: ListTransactionsRequest, call: Call, access: Access, serve: Serve
-) -> Steps[Response]:
-    """Leave out the transactional ids that may not be described."""
-    del call
-
-    def finish(response: ListTransactionsResponse) -> Steps[None]:
-        response.transaction_states, _ = yield from sifted(
-            response.transaction_states,
-            lambda one: access.may_transaction(
-                Operation.DESCRIBE, one.transactional_id, quiet=True
-            ),
-        )
-
-    return (yield from then_in_steps(serve(request), finish))
-
-
 def guards_of(node: Node) -> dict[ApiKey, Guard]:
     """Return the guards of this module, by API."""
     return {
@@ -244,5 +223,4 @@ def guards_of(node: Node) -> dict[ApiKey, Guard]:
         ApiKey.END_TXN: end_txn,
         ApiKey.WRITE_TXN_MARKERS: write_txn_markers,
         ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions,
-        ApiKey.LIST_TRANSACTIONS: list_transactions,
     }
