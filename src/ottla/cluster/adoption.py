@@ -138,7 +138,7 @@ def _is_strange(
         logger.error("%s: the directory %s is of another topic", where, found.directory)
         return False
     if where.partition >= len(topic.partitions):
-        return not _is_bare(found)  # What a creation left is no reason for one partition more.
+        return not found.is_bare  # What a creation left is no reason for one partition more.
     state = topic.partitions[where.partition]
     if not state.replicas:
         return True
@@ -166,12 +166,7 @@ def _was_cut_short(
     """
     topic = topics.get(where.topic)
     has_it = topic is not None and where.partition < len(topic.partitions)
-    return _is_bare(found) and where.topic in deleted and not has_it
-
-
-def _is_bare(found: Log) -> bool:
-    """Tell whether a directory says neither whose it is nor anything else."""
-    return found.topic_id is None and found.log_end_offset == 0
+    return found.is_bare and where.topic in deleted and not has_it
 
 
 def _finish_deletions(log_manager: LogManager, names: list[TopicPartition]) -> None:

@@ -102,6 +102,11 @@ class Log(Flushes):
         """Use: a stop at this log end finds all written and synced already. None: at none."""
 
     @property
+    def is_bare(self) -> bool:
+        """Whether its directory says neither whose it is nor anything else."""
+        return self.topic_id is None and self.log_end_offset == 0
+
+    @property
     def latest_epoch(self) -> int:
         """The last leader epoch seen in the log, or -1."""
         return self.leader_epochs.latest

@@ -26,7 +26,9 @@ def missing(manager: LogManager, where: TopicPartition, topic_id: TopicId) -> Mi
     if where in manager.offline:
         return None
     log = manager.get(where)
-    if log is not None and log.topic_id in (None, topic_id):
+    is_there = log is not None and log.topic_id in (None, topic_id)
+    # It may be in a log directory that is away: what a refused making has left says nothing.
+    if log is not None and is_there and not (log.is_bare and manager.away()):
         return None
     return Missing(where, topic_id, _was_there(manager, where))
 

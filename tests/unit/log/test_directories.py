@@ -130,6 +130,39 @@ def test_a_directory_that_fails_at_the_start_is_offline_and_the_rest_serves(
     manager.stop()
 
 
+def test_what_a_refused_making_left_does_not_stand_for_a_log_that_may_be_away(
+    manager, make, disk, read_all
+):
+    """World s1129b.413: an empty log was served, and acknowledged records were hidden by others."""
+    manager.stop()
+    disk.make_directory(f"{A}/t-1")  # Of a former topic of that name, when this disk was refusing.
+    disk.bad = B
+    manager = make()
+    manager.start()
+    with pytest.raises(KafkaError, match="offline: /d/b"):
+        manager.create(TopicPartition("t", 1), TOPIC_ID, is_new=False)
+    assert manager.create(TopicPartition("new", 1), TOPIC_ID).directory == f"{A}/new-1"
+    manager.stop()
+    disk.bad = None
+    manager = make()
+    manager.start()
+    settle_duplicates(manager, set(), SystemRng())
+    assert len(read_all(manager.get(TopicPartition("t", 1)))) == 3
+    assert manager.create(TopicPartition("t", 1), TOPIC_ID, is_new=False).directory == f"{B}/t-1"
+    manager.stop()
+
+
+def test_what_a_refused_making_left_becomes_the_log_of_who_is_new(manager, make, disk):
+    manager.stop()
+    disk.make_directory(f"{A}/u-0")
+    disk.bad = B
+    manager = make()
+    manager.start()
+    made = manager.create(TopicPartition("u", 0), TOPIC_ID)
+    assert (made.directory, made.topic_id) == (f"{A}/u-0", TOPIC_ID)
+    manager.stop()
+
+
 @pytest.mark.parametrize("call", list(DiskCall))
 def test_whatever_fails_first_in_a_directory_at_the_start_costs_the_others_nothing(
     manager, make, disk, read_all, call

@@ -145,18 +145,19 @@ class LogMaker:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self._table.offline[where]))
             return NewLog(where, topic_id, f"{kept.log_dir}/{name}", config, kept=kept)
         log = self._table.logs.get(where)
-        if log is not None:
+        if log is not None and log.topic_id is not None:
             if log.topic_id == topic_id:
                 return log
-            if log.topic_id is not None:
-                why = f"{where} is of topic {topic_id_text(log.topic_id)} on disk"
-                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, why)
-            return NewLog(where, topic_id, log.directory, config, log)
-        if not is_new:
+            why = f"{where} is of topic {topic_id_text(log.topic_id)} on disk"
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, why)
+        # What a refused making of a former topic of this name has left says nothing.
+        if not is_new and (log is None or log.is_bare):
             away = self._table.away()
             if away:
                 why = f"it is not in the log directories that work; {', '.join(away)}"
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+        if log is not None:
+            return NewLog(where, topic_id, log.directory, config, log)
         for begun_in, begun_id in self._left.get(where, {}).items():
             if begun_id == topic_id and not self._table.directories[begun_in].is_online:
                 # Made elsewhere, it would be in two directories after a restart, and so in none.
