@@ -107,7 +107,7 @@ class PartitionState(NamedTuple):
     the latest."""
     unmade: tuple[NodeId, ...] = ()
     """Replicas that were in the ISR before they had made their log, and have not been since: they
-    ended too early, and their log directories are those of then. All: nothing was committed yet."""
+    ended too early, and their log directories are those of then."""
 
     @property
     def may_have_it(self) -> tuple[NodeId, ...]:

@@ -109,11 +109,11 @@ def elect_unclean(state: PartitionState, live: Collection[NodeId]) -> PartitionS
 
 
 def elect_unmade(state: PartitionState, live: Collection[NodeId]) -> PartitionState:
-    """Choose the first live replica if the whole ISR has never made its log; else nothing changes.
+    """Choose the first live replica if no replica has ever made its log; else nothing changes.
 
-    All nodes ended between the making of the topic and that of the first log; or those did that
-    were left in sync. Nobody can have been told of a record: that takes the logs of the whole ISR.
-    A node that a reassignment adds has what one of the others has led, at most.
+    All nodes ended between the making of the topic and that of the first log. Nobody can have been
+    told of a record: that takes the logs of the whole ISR. A node that a reassignment adds has what
+    one of the others has led, at most.
     """
     former = {*state.replicas} - {*state.adding}
     is_unmade = bool(former) and former <= {*state.unmade}
@@ -154,21 +154,15 @@ def withdraw(state: PartitionState, node: NodeId, *, has_made: bool = True) -> P
 
     The node does that itself, before its registration makes it live. Whoever else may lead is
     elected after that (``elect``). ``has_made``: False if the node knows that it has never made the
-    log. Until now nothing was committed then, for that takes what the node has not: if nobody else
-    is left, it is as if none had ever made it (``elect_unmade``).
+    log (``elect_unmade``).
     """
     if node not in state.isr and node not in state.elr and node != state.leader:
         return state
     is_leader = node == state.leader
-    isr = tuple(one for one in state.isr if one != node)
-    elr = tuple(one for one in state.elr if one != node)
-    unmade = {*state.unmade} - {node} if has_made else {*state.unmade, node}
-    if not (has_made or isr or elr or state.unclean):
-        unmade = {*state.replicas}
     return state._replace(
-        isr=isr,
-        elr=elr,
-        unmade=_ordered(state, unmade),
+        isr=tuple(one for one in state.isr if one != node),
+        elr=tuple(one for one in state.elr if one != node),
+        unmade=_ordered(state, {*state.unmade} - {node} if has_made else {*state.unmade, node}),
         leader=NO_LEADER if is_leader else state.leader,
         leader_epoch=LeaderEpoch(state.leader_epoch + is_leader),
         partition_epoch=state.partition_epoch + 1,

@@ -122,18 +122,6 @@ def test_a_partition_that_no_replica_ever_made_begins_though_a_node_is_added():
     assert elect_unmade(moved_anew, {C}).leader == C
 
 
-def test_a_partition_begins_when_those_in_sync_never_made_it_though_another_one_did():
-    """It had no leader for good: A led it, and ended; B and C ended before they had logs."""
-    left = fence(state(isr=(A, B, C), leader=A, replicas=(A, B, C), epoch=0), A, {B, C}, 2)
-    assert (left.leader, left.isr, left.elr) == (B, (B, C), ())
-    lost = withdraw(withdraw(left, B, has_made=False), C, has_made=False)
-    after = elect_unmade(lost, {A, B, C})
-    assert (after.leader, after.isr, after.unclean) == (A, (A,), False)
-    assert not elect_unmade(withdraw(after, A), {A, B, C}).isr, "A had records then"
-    eligible = withdraw(state(isr=(), leader=NO_LEADER, elr=(B, A)), B, has_made=False)
-    assert elect_unmade(eligible, {C}) is eligible, "A may lead"
-
-
 @pytest.mark.parametrize(
     "lost",
     [
