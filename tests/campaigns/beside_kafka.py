@@ -162,18 +162,13 @@ class Side:
 
     def hear(self, script, api, fields, answer):
         """Remember what later requests refer to."""
-        if api == "init_producer_id" and answer.get("error_code") == 0:
+        is_done = answer.get("error_code") == 0
+        gives_id = is_done and answer.get("producer_id", -1) >= 0
+        if api in ("init_producer_id", "end_txn") and gives_id:
             name = fields["transactional_id"] or script.idle
             self.memory.producers[name] = (answer["producer_id"], answer["producer_epoch"])
-        if (
-            api == "end_txn"
-            and answer.get("error_code") == 0
-            and answer.get("producer_id", -1) >= 0
-        ):
-            name = fields["transactional_id"]
-            self.memory.producers[name] = (answer["producer_id"], answer["producer_epoch"])
-        if api == "fetch" and answer.get("error_code") == 0:
-            self.memory.sessions[""] = answer.get("batch_index_error_message", 0)
+        if api == "fetch" and is_done:
+            self.memory.sessions[""] = answer.get("session_id", 0)
         if api in ("create_topics", "delete_topics"):
             self.learn_ids(script)
 

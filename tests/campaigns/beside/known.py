@@ -23,6 +23,7 @@ KNOWN = {
     r"alter_configs.*error_code: 17 / 4[02]": "which of two errors is told",
     r'alter_configs.*"resource_name": ""': "which of two errors is told",
     r"alter_configs.*error_code: (0|42) / (0|40|42)": "the values of a broker's options",
+    r"describe_topic_partitions.*error_code: 17 / -1": "a bad name fails the whole in Kafka",
     r"alter_replica_log_dirs.*error_code: 57 / 17": "which of two errors is told",
     r"create_topics.*delete / delete,delete": "a policy is named once",
     r"join_group.*error_code: 25 / -1": "a static member whose id is unknown",

@@ -190,36 +190,31 @@ class Members:
         def made(known, side):
             del side
             is_leader = known["leader"] == known["member_id"]
-            fields = {
-                "group_id": client.group,
-                "generation_id": known["generation"] + off,
-                "member_id": known["member_id"],
-                "assignments": [
-                    {"member_id": one, "assignment": one.split("-")[0].encode()}
-                    for one in (known["members"] if is_leader else ())
-                ],
-            }
-            if version >= 3:
-                fields["group_instance_id"] = client.instance
-            return fields
+            assignments = [
+                {"member_id": one, "assignment": one.split("-")[0].encode()}
+                for one in (known["members"] if is_leader else ())
+            ]
+            return self._as_member(client, known, version, off) | {"assignments": assignments}
 
         return "sync_group", version, made
 
     def _heartbeat(self, client):
         version, off = self.rng.choice((0, 2, 3, 4)), self._off()
 
-        def made(known, side):
-            del side
-            fields = {
-                "group_id": client.group,
-                "generation_id": known["generation"] + off,
-                "member_id": known["member_id"],
-            }
-            if version >= 3:
-                fields["group_instance_id"] = client.instance
-            return fields
+        return (
+            "heartbeat",
+            version,
+            lambda known, side: self._as_member(client, known, version, off),
+        )
 
-        return "heartbeat", version, made
+    def _as_member(self, client, known, version, off):
+        """Return the fields by which SyncGroup and Heartbeat say who asks."""
+        fields = {
+            "group_id": client.group,
+            "generation_id": known["generation"] + off,
+            "member_id": known["member_id"],
+        }
+        return fields | ({"group_instance_id": client.instance} if version >= 3 else {})
 
     def _leave(self, client):
         version, by_name = self.rng.choice((0, 2, 3, 5)), self.rng.random() < 0.3
