@@ -319,8 +319,9 @@ def broker_number(name: str) -> int | None:
 
     Use: whoever decides by such a name, so that all take it for the same broker's: "01" is 1.
     """
-    number = int(name) if _NUMBER.fullmatch(name) else INT32_MAX + 1
-    return number if -INT32_MAX <= number <= INT32_MAX else None
+    if _NUMBER.fullmatch(name) and abs(number := int(name)) <= INT32_MAX:
+        return number
+    return None
 
 
 def merge(given: Mapping[str, str], alteration: Alteration, in_force: Config) -> dict[str, str]:

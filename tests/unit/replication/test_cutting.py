@@ -22,6 +22,7 @@ from ottla.pending import pending_of
 from ottla.replication.cutting import Cutting
 
 T0 = TopicPartition("t", 0)
+CLEANED = "/data/cleaner-offset-checkpoint"
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100)
 
 
@@ -128,13 +129,18 @@ async def test_a_cut_log_is_a_prefix_and_goes_on(make_node, words, offset, end, 
     log.check()
 
 
+def clean_to(node, offset):
+    """Let a checkpoint say that T0 is clean below ``offset``; return the cleaner, which knows."""
+    node.log_manager.checkpoints.job({CLEANED: {T0: offset}}).run()
+    cleaner = node.housekeeper.cleaner
+    cleaner._take_checkpoints()
+    return cleaner
+
+
 async def test_what_comes_after_a_cut_is_not_taken_for_clean(make_node, words):
     """Else it would keep several records of a key until the next ones of that key come."""
     node = filled(make_node, words)
-    path = "/data/cleaner-offset-checkpoint"
-    node.log_manager.checkpoints.job({path: {T0: 22}}).run()
-    cleaner = node.housekeeper.cleaner
-    cleaner._take_checkpoints()
+    cleaner = clean_to(node, 22)
     assert cleaner._cleaned_to_of(node.partition()) == 22
     await cut(node, 10)
     node.change(node.led(0, epoch=4, old=node.partition().state))
@@ -142,27 +148,22 @@ async def test_what_comes_after_a_cut_is_not_taken_for_clean(make_node, words):
         node.append((0, words.batch(b"x")))
         node.executor.run_all()
     assert cleaner._cleaned_to_of(node.partition()) <= 10
-    assert read_offset_checkpoint(node.disk.inner.crash(SeededRng(3)), path)[T0] <= 10
+    assert read_offset_checkpoint(node.disk.inner.crash(SeededRng(3)), CLEANED)[T0] <= 10
 
 
 async def test_the_cleaning_of_another_log_does_not_call_a_cut_one_clean_again(make_node, words):
     node = filled(make_node, words)
-    path = "/data/cleaner-offset-checkpoint"
-    node.log_manager.checkpoints.job({path: {T0: 22}}).run()
-    cleaner = node.housekeeper.cleaner
-    cleaner._take_checkpoints()
+    cleaner = clean_to(node, 22)
     await cut(node, 10)
     await finish(node, cleaner._note(node.partition(1), 0))
     assert cleaner._cleaned_to_of(node.partition()) <= 10
-    assert read_offset_checkpoint(node.disk.inner.crash(SeededRng(3)), path)[T0] <= 10
+    assert read_offset_checkpoint(node.disk.inner.crash(SeededRng(3)), CLEANED)[T0] <= 10
 
 
 async def test_a_replica_that_comes_back_is_not_taken_for_clean(make_node, words):
     """What it has is copied again, by a leader that may not have compacted it."""
     node = filled(make_node, words)
-    node.log_manager.checkpoints.job({"/data/cleaner-offset-checkpoint": {T0: 22}}).run()
-    cleaner = node.housekeeper.cleaner
-    cleaner._take_checkpoints()
+    cleaner = clean_to(node, 22)
     before = node.partition()
     assert cleaner._cleaned_to_of(before) == 22
     here = before.state

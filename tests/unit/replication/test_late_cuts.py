@@ -55,6 +55,15 @@ async def begun(pair, asked, answer):
     return taking
 
 
+async def held(pair):
+    """Let the follower take an answer by which it cuts: the cut waits for the disk."""
+    taking = pending_of(pair.follower.take(*ask(pair)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert pair.following.partition().is_held
+    return taking
+
+
 async def over(pair, taking):
     node = pair.following
     node.partition().log.is_swapping = False
@@ -117,10 +126,7 @@ async def test_one_that_is_elected_amid_a_cut_shows_nothing_of_what_goes(pair, w
     """And others may join it: they need not have what it had when it was elected."""
     await part(pair, words)
     node = pair.following
-    taking = pending_of(pair.follower.take(*ask(pair)))
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert node.partition().is_held
+    taking = await held(pair)
     node.change(node.led(0, epoch=3, isr=(1,), old=node.partition().state))
     assert node.partition().high_watermark == 10
     await over(pair, taking)
@@ -135,10 +141,7 @@ async def test_what_a_follower_had_of_what_was_cut_is_nothing_of_what_comes_ther
     acknowledged were on one node."""
     await part(pair, words)
     node = pair.following
-    taking = pending_of(pair.follower.take(*ask(pair)))
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert node.partition().is_held
+    taking = await held(pair)
     node.change(node.led(0, epoch=3, isr=(1, OTHER), old=node.partition().state))
     node.partition().follower_fetched(OTHER, 15, 1)  # It has the tail that is cut off here.
     await over(pair, taking)
