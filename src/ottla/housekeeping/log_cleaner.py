@@ -24,6 +24,7 @@ from ottla.errors import KafkaError
 from ottla.housekeeping.in_progress import InProgress
 from ottla.ids import INT64_MAX, TopicId, TopicPartition
 from ottla.log.aborted import aborted_below
+from ottla.log.config import LogConfig
 from ottla.log.contents.rolling import time_of_first_batch
 from ottla.log.directories.offset_checkpoints import OffsetCheckpoints
 from ottla.log.files.layout import CLEANER_CHECKPOINT
@@ -32,7 +33,14 @@ from ottla.log.log import Log
 from ottla.log.segment.segment import Segment
 from ottla.log.upkeep.cleaned_segment import Replacement
 from ottla.log.upkeep.cleaner import Cleaning, CleanPlan
-from ottla.log.upkeep.compaction import Cleanable, LogBounds, SegmentFacts, Source, cleanable_part
+from ottla.log.upkeep.compaction import (
+    Cleanable,
+    LogBounds,
+    SegmentFacts,
+    Source,
+    cleanable_part,
+    first_dirty_offset,
+)
 from ottla.log.upkeep.offset_map import OffsetMap
 from ottla.log.upkeep.swap import Swap, can_replace
 from ottla.replication.partition import Partition
@@ -143,8 +151,7 @@ class LogCleaner:
                 continue
             segments_looked_at += partition.log.segment_count
             try:
-                await self._learn_times(partition)
-                if not self._is_cleanable(partition):
+                if not await self._learn_times(partition):
                     continue
                 part = self._part_of(partition)
             except (KafkaError, OSError) as error:
@@ -155,30 +162,37 @@ class LogCleaner:
                 best = partition, part
         return best
 
-    async def _learn_times(self, partition: Partition) -> None:
-        """Have in memory what ``_part_of`` asks of the dirty segments: a cold one takes a turn."""
-        log, config = partition.log, partition.log.config
-        asks_newest = config.min_compaction_lag_ms > 0
-        asks_first = config.max_compaction_lag_ms != INT64_MAX
-        if not (asks_newest or asks_first):
-            return
-        for segment in log.segments.reaching(self._cleaned_to_of(partition) or 0)[:-1]:
-            knows_newest = segment.latest is not None or not asks_newest
-            if knows_newest and (segment.first_timestamp is not None or not asks_first):
-                continue
+    async def _learn_times(self, partition: Partition) -> bool:
+        """Have in memory what ``_part_of`` asks of the dirty segments: a cold one takes a turn.
+
+        Returns whether all of it is: meanwhile the options, the checkpoint or the log may change.
+        """
+        log = partition.log
+        for segment in self._cold_segments(partition):
             await asyncio.sleep(0)
-            if (
-                self._is_stopping
-                or partition.log is not log
-                or log.config is not config
-                or not self._is_cleanable(partition)
-            ):
-                return
+            if self._is_stopping or partition.log is not log or not self._is_cleanable(partition):
+                return False
             if log.segments.holding(segment.base_offset) is segment:  # Else retention took it.
-                if asks_newest:
+                if _asks_newest(log.config):
                     segment.largest_timestamp()
-                if asks_first:
+                if _asks_first(log.config):
                     _time_of_first_batch(segment)
+        return not self._cold_segments(partition)
+
+    def _cold_segments(self, partition: Partition) -> list[Segment]:
+        """Return the dirty segments that the disk has to be asked for what ``_part_of`` asks."""
+        log = partition.log
+        asks_newest, asks_first = _asks_newest(log.config), _asks_first(log.config)
+        if not (asks_newest or asks_first):
+            return []
+        cleaned_to = self._cleaned_to_of(partition)
+        dirty_from = first_dirty_offset(log.log_start_offset, log.log_end_offset, cleaned_to)
+        return [
+            segment
+            for segment in log.segments.reaching(dirty_from)[:-1]
+            if (asks_newest and segment.latest is None)
+            or (asks_first and segment.first_timestamp is None)
+        ]
 
     def _cleaned_to_of(self, partition: Partition) -> int | None:
         where = partition.topic_partition
@@ -446,6 +460,14 @@ class LogCleaner:
         await run(self._executor, job.run)
         for error in job.failures.values():
             raise error
+
+
+def _asks_newest(config: LogConfig) -> bool:
+    return config.min_compaction_lag_ms > 0
+
+
+def _asks_first(config: LogConfig) -> bool:
+    return config.max_compaction_lag_ms != INT64_MAX
 
 
 def _time_of_first_batch(segment: Segment) -> int:

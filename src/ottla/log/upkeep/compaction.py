@@ -71,12 +71,9 @@ def cleanable_part(
 ) -> Cleanable:
     """Return the parts of a log of ``segments``, oldest first, the last one active.
 
-    ``cleaned_to``: the checkpoint, where the last cleaning ended; None: there was none. One that
-    cannot be right (below the start, above the end) counts as none.
+    ``cleaned_to``: the checkpoint, see ``first_dirty_offset``.
     """
-    first_dirty = bounds.start_offset
-    if cleaned_to is not None and bounds.start_offset <= cleaned_to <= bounds.end_offset:
-        first_dirty = cleaned_to
+    first_dirty = first_dirty_offset(bounds.start_offset, bounds.end_offset, cleaned_to)
     dirty_at = _floor(segments, first_dirty)
     upper = min(bounds.stable_offset, segments[-1].base_offset)
     if config.min_compaction_lag_ms > 0:
@@ -92,6 +89,17 @@ def cleanable_part(
         sum(one.size_bytes for one in segments[dirty_at:uncleanable_at]),
         _is_overdue(segments[dirty_at:-1], config, now_ms),
     )
+
+
+def first_dirty_offset(start_offset: int, end_offset: int, cleaned_to: int | None) -> int:
+    """Return where the part begins that was never cleaned, of a log from start to end.
+
+    ``cleaned_to``: the checkpoint, where the last cleaning ended; None: there was none. One that
+    cannot be right (below the start, above the end) counts as none.
+    """
+    if cleaned_to is None or not start_offset <= cleaned_to <= end_offset:
+        return start_offset
+    return cleaned_to
 
 
 def _is_overdue(dirty: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> bool:
