@@ -11,6 +11,7 @@ import gc
 import random
 import time
 import traceback
+from collections import Counter
 from contextlib import contextmanager
 
 from ottla.errors import OttlaError
@@ -110,6 +111,8 @@ class World:
         """By group: since when it has had members all the time, and when one was heard last."""
         self.generations = {}
         """Of classic groups: the last one that was handed out, and when."""
+        self.deletions = Counter()
+        """By group: how many are under way, or were never answered."""
         self.clients_life = Life("clients")
         self.log_dirs = nodes.LOG_DIRS
         self.work = asyncio.Event()

@@ -112,7 +112,7 @@ class ClassicMember(Member):
     async def _join(self):
         names = {topic.name for topic in self.history.living()}
         request = join_request(self.group, self.member_id, names, self.instance_id)
-        begun = self.world.loop.now
+        begun, life = self.world.loop.now, self.world.node.lives
         try:
             answer = await self.call(request, JoinGroupResponse)
         finally:
@@ -127,7 +127,8 @@ class ClassicMember(Member):
         self.give_up_all()
         self._judge_generation(answer.generation_id, begun)
         if answer.member_id == self.member_id and 0 < self.epoch < answer.generation_id:
-            self._former = (self.member_id, self.epoch, self.world.node.lives)
+            # If the node has ended since, nobody knows that generation: it may come again.
+            self._former = (self.member_id, self.epoch, life)
         self.member_id, self.epoch = answer.member_id, answer.generation_id
         await self._sync(answer)
 
@@ -143,7 +144,8 @@ class ClassicMember(Member):
         """A generation that was handed out is durable: it does not come again.
 
         Others may have been told of a later one while a cut held up the answer.
-        A group without offsets may have been forgotten in between, when it had no members.
+        A group without offsets may have been forgotten in between, when it had no members, and any
+        group may have been deleted then.
         """
         before, since = self.world.generations.get(self.group, (0, 0.0))
         living = {topic.topic_id for topic in self.history.living()}
@@ -152,7 +154,8 @@ class ClassicMember(Member):
             for (group, topic_id, _), commits in self.history.commits.items()
             for one in commits[-1:]
         )
-        is_kept = has_offsets and "offsets.retention.minutes" not in self.world.mix.broker_options
+        expires = "offsets.retention.minutes" in self.world.mix.broker_options
+        is_kept = has_offsets and not expires and not self.world.deletions[self.group]
         if generation < before and is_kept and since < asked_at:
             text = f"generation {generation} follows {before}, which was told at {since:.1f} s"
             self.world.problem(f"{self.group}: {self.name}: {text}")

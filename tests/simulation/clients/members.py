@@ -194,6 +194,7 @@ class Member(Client):
     async def try_to_delete(self):
         """Ask for the group's end, amid it: nobody may delete a group that has members."""
         asked_at = self.last_heard
+        self.world.deletions[self.group] += 1
         gone = [
             (commits, Commit(NOTHING_COMMITTED, Call()))
             for place, commits in self.history.commits.items()
@@ -204,6 +205,9 @@ class Member(Client):
         request = DeleteGroupsRequest(groups_names=[self.group])
         code = (await self.call(request, DeleteGroupsResponse)).results[0].error_code
         self.world.coverage.answered("DeleteGroups amid work", code)
+        self.world.deletions[self.group] -= 1
+        if code == 0:
+            self.world.generations.pop(self.group, None)
         for commits, one in gone:
             if code == NON_EMPTY_GROUP:
                 commits.remove(one)
