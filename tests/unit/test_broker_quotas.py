@@ -1,13 +1,18 @@
 """Quotas of a running node: loaded when there is one, in force at once and after a restart."""
 
+import asyncio
+import struct
 import subprocess
 import sys
+import time
 
 import pytest
 
 import ottla.node.doors as module
 from ottla.broker import Broker
 from ottla.cluster.client_quotas import Alteration, ClientQuotas
+from ottla.cluster.configs import Alteration as ConfigAlteration
+from ottla.cluster.configs import ConfigChange, Operation, ResourceType
 from ottla.config.files import broker_config
 from ottla.env.clock import SystemClock
 from ottla.env.executor import ThreadExecutor
@@ -21,6 +26,7 @@ from ottla.protocol.header import encode_request_header
 
 CLIENT = Client("10.0.0.1", 1, "10.0.0.2", 9092)
 PRODUCE = memoryview(encode_request_header(0, 9, 1, "app") + bytes(100_000))
+VERSIONS = struct.pack(">hhih", 18, 0, 7, -1)
 
 
 @pytest.fixture
@@ -91,6 +97,39 @@ async def test_an_address_has_nothing_to_do_with_the_gate(start):
     router, alter = await start()
     await alter(("ip", "10.0.0.1"), connection_creation_rate=1.0)
     assert router.admit is None
+
+
+async def test_who_waits_for_a_rate_of_connections_is_let_in_by_another():
+    """Raised again, a rate held up clients for as long as the low one would have."""
+    broker = Broker(
+        broker_config(
+            {"listeners": "PLAINTEXT://127.0.0.1:0"}, {"max.connection.creation.rate": "1"}
+        ),
+        memory=True,
+    )
+    node = await broker.start()
+    listener, address = node.doors.listener, node.doors.address
+    try:
+        clients = [await asyncio.open_connection(*address) for _ in range(14)]
+        reader, writer = clients[-1]
+        writer.write(struct.pack(">i", len(VERSIONS)) + VERSIONS)
+        for _ in range(20_000):
+            if listener._paced:
+                break
+            await asyncio.sleep(0)
+        change = ConfigChange("max.connection.creation.rate", Operation.SET, "1000")
+        began = time.monotonic()
+        altered = node.work.configs.alter(
+            [ConfigAlteration(ResourceType.BROKER, "", [change], replaces=False)]
+        )
+        assert await outcome_of(altered) == [None]
+        assert not listener._paced
+        await reader.readexactly(4)
+        assert time.monotonic() - began < 3, "it would have been four"
+        for _, writer in clients:
+            writer.close()
+    finally:
+        await broker.stop(grace_seconds=0)
 
 
 LOADED = """

@@ -186,12 +186,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
-    def mute(self, seconds: float = inf) -> None:
-        """Serve no frame for so long. For ever: read nothing, either, and shake no hands."""
+    def mute(self, seconds: float = inf) -> Callable[[], None]:
+        """Serve no frame for so long. For ever: read nothing, either, and shake no hands.
+
+        Returns what ends it before its time, unless it is for ever by now.
+        """
         self._entrance.mute(seconds)
         if seconds == inf and self._transport is not None and not self._is_read_paused:
             self._is_read_paused = True
             self._transport.pause_reading()
+        return self._entrance.unmute
 
     def abort(self) -> None:
         """Cut the connection off at once."""

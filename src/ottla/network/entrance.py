@@ -101,6 +101,13 @@ class Entrance:
         self.is_muted, self._muted_until = True, until
         self._timer = None if seconds == inf else self._clock.call_later(seconds, self._unmute)
 
+    def unmute(self) -> None:
+        """End a mute before its time; one without an end stays."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._muted_until = 0.0
+            self._unmute()
+
     def _unmute(self) -> None:
         self.is_muted, self._timer = False, None
         if self._connection is not None:

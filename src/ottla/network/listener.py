@@ -46,6 +46,16 @@ class _Refused(asyncio.Protocol):
         transport.close()
 
 
+class _Paced:
+    """An address whose further clients are left in the backlog."""
+
+    def __init__(self) -> None:
+        self.timer: Timer | None = None
+        """Use: when it goes on to accept."""
+        self.waiting: list[tuple[float, Callable[[], None]]] = []
+        """Use: until when (monotonic) those wait that were accepted already, and what ends that."""
+
+
 class Listener:
     """Accepts connections on its addresses and keeps them within ``Limits``, all together."""
 
@@ -75,7 +85,8 @@ class Listener:
         self._open_dispatch = open_dispatch
         self._turns = Turns(clock) if turns is None else turns
         self._listening: list[Listening] = []
-        self._by_name: dict[str, Listening] = {}
+        self._by_name: dict[str, list[Listening]] = {}
+        """Use: a listener of a node of several has two addresses, its own and the shared one."""
         self._connections: dict[Connection, None] = {}
         """Use: keys only, in the order of arrival, so that a simulation is repeatable."""
         self._per_host: Counter[str] = Counter()
@@ -89,8 +100,8 @@ class Listener:
         self.pace: Callable[[str], int] | None = None
         """Use: takes the name of the address that a client came to; returns for how many ms it and
         all behind it wait. None: nobody does."""
-        self._paced: dict[str, Timer] = {}
-        """Use: by name, when an address goes on to accept."""
+        self._paced: dict[str, _Paced] = {}
+        """Use: by name; such a listener accepts nobody now."""
         self._all_closed: asyncio.Event | None = None
         self._sweep_timer: Timer | None = None
         self._sweep_due = 0.0
@@ -111,7 +122,7 @@ class Listener:
         """Bind, listen and return the bound host and port. Raises OSError.
 
         May be called for several addresses; the limits hold for all of them together. ``name``: by
-        which ``pace`` knows this one.
+        which ``pace`` knows this one, and others of the same name.
         ``open_dispatch``: for connections to this address; None: the constructor's.
         ``cover``: what stands between a socket and its connection (TLS); None: nothing.
         ``is_for_nodes``: other nodes of the cluster connect here. How many connections clients may
@@ -132,7 +143,7 @@ class Listener:
             paused=paused,
         )
         self._listening.append(listening)
-        self._by_name[name] = listening
+        self._by_name.setdefault(name, []).append(listening)
         if self._sweep_timer is None:
             self._arm_sweep()
         return listening.address
@@ -158,8 +169,9 @@ class Listener:
         self._all_closed = asyncio.Event()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
-        for timer in self._paced.values():
-            timer.cancel()
+        for paced in self._paced.values():
+            if paced.timer is not None:
+                paced.timer.cancel()
         for listening in self._listening:
             await listening.close()
         for connection in list(self._connections):
@@ -231,9 +243,9 @@ class Listener:
     def _made(self, name: str, connection: Connection) -> None:
         host = connection.peer.host
         if self.pace is not None and (wait_ms := self.pace(name)):
-            connection.mute(wait_ms / 1000)
+            unmute = connection.mute(wait_ms / 1000)
             connection.patience.forgive(wait_ms / 1000)
-            self._accept_after(wait_ms / 1000, name)
+            self._accept_after(wait_ms / 1000, name, unmute)
         self._per_host[host] += 1
         if self._per_host[host] > self._limits.connections_per_ip_max:
             logger.warning("refusing %s: max.connections.per.ip", host)
@@ -241,19 +253,39 @@ class Listener:
         elif self.arrive is not None and (held_ms := self.arrive(host)):
             self._hold(connection, held_ms)
 
-    def _accept_after(self, seconds: float, name: str) -> None:
-        """Leave further clients of an address in the backlog for so long."""
-        if name in self._paced:  # Several were accepted at once: the last one's wait counts.
-            self._paced[name].cancel()
-        else:
+    def let_in_who_waits(self) -> None:
+        """Go on with all that ``pace`` holds up: it would say something else now."""
+        if self._all_closed is not None:
+            return
+        now = self._clock.monotonic()
+        for name, paced in list(self._paced.items()):
+            if paced.timer is not None:
+                paced.timer.cancel()
+            self._go_on(name)
+            for until, unmute in paced.waiting:
+                if now < until:  # Else it may have been muted again since, for another reason.
+                    unmute()
+
+    def _accept_after(self, seconds: float, name: str, unmute: Callable[[], None]) -> None:
+        """Leave further clients of a listener in the backlog for so long.
+
+        ``unmute`` ends the wait of the one that was accepted.
+        """
+        paced = self._paced.get(name)
+        if paced is None:
             logger.debug("accepting no client of %s: max.connection.creation.rate", name)
-            self._by_name[name].pause_accepting()
+            paced = self._paced[name] = _Paced()
+            for listening in self._by_name[name]:
+                listening.pause_accepting()
+        elif paced.timer is not None:  # Several were accepted at once: the last one's wait counts.
+            paced.timer.cancel()
+        paced.waiting.append((self._clock.monotonic() + seconds, unmute))
+        paced.timer = self._clock.call_later(seconds, partial(self._go_on, name))
 
-        def go_on() -> None:
-            del self._paced[name]
-            self._by_name[name].resume_accepting()
-
-        self._paced[name] = self._clock.call_later(seconds, go_on)
+    def _go_on(self, name: str) -> None:
+        del self._paced[name]
+        for listening in self._by_name[name]:
+            listening.resume_accepting()
 
     def _hold(self, connection: Connection, held_ms: int) -> None:
         """Close a connection after some time in which it is not served."""

@@ -128,12 +128,16 @@ class AcceptRatesInForce:
         plain = [one.endpoint.name for one in served if one.protocol == PLAINTEXT]
         self._spared = plain[0] if plain and len(served) > 1 else None
         self._rates: AcceptRates | None = None
+        self._bounds: dict[str, int] = {}
         configuration.listeners.append(self._take)
         self._take()
 
     def _take(self) -> None:
         config = self._configuration.in_force
         rates = options.accept_rates_of(config, self._names)
+        if rates == self._bounds:
+            return
+        self._bounds = rates
         if self._rates is not None:
             self._rates.change(windows_of(config), rates)
         elif rates:
@@ -141,6 +145,7 @@ class AcceptRatesInForce:
 
             self._rates = AcceptRates(windows_of(config), rates, self._spared)
         self._listener.pace = self._accept if rates else None
+        self._listener.let_in_who_waits()
 
     def _accept(self, listener: str) -> int:
         assert self._rates is not None, "there is a rate"

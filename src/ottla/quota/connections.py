@@ -52,8 +52,9 @@ class ConnectionRates:
 class AcceptRates:
     """How fast each listener accepts connections, and all of them together.
 
-    As in Kafka a connection waits for as long as the rate needs to come down to its bound. Kafka
-    accepts one at a time; here several are accepted at once, and each waits for those before it.
+    As in Kafka a connection waits for as long as the rate needs to come down to its bound, but a
+    window at most: a bound far below what was counted does not shut the door. Kafka accepts one at
+    a time; here several are accepted at once, and each waits for those before it.
     """
 
     def __init__(self, windows: Windows, rates: Mapping[str, float], spared: str | None) -> None:
@@ -63,9 +64,13 @@ class AcceptRates:
         """
         self._meters = {name: Meter(rate, windows) for name, rate in rates.items()}
         self._spared = spared
+        self._window_ms = windows.window_ms
+        self._goes_on_ms: dict[str, int] = {}
+        """Use: by listener, until when the last one that had to wait does."""
 
     def change(self, windows: Windows, rates: Mapping[str, float]) -> None:
-        """Set other rates; what was counted stays."""
+        """Set other rates; what was counted stays, and nobody waits any more."""
+        self._goes_on_ms.clear()
         self._meters = {
             name: self._meters.get(name) or Meter(rate, windows) for name, rate in rates.items()
         }
@@ -76,4 +81,9 @@ class AcceptRates:
         """Count a connection; return for how many ms it and all behind it have to wait."""
         names = (listener,) if listener == self._spared else (listener, "")
         meters = (self._meters.get(name) for name in names)
-        return max((meter.charge(1, now_ms) for meter in meters if meter is not None), default=0)
+        wait_ms = max((one.charge(1, now_ms) for one in meters if one is not None), default=0)
+        if wait_ms:
+            before_ms = max(self._goes_on_ms.get(listener, now_ms) - now_ms, 0)
+            wait_ms = min(wait_ms, before_ms + self._window_ms)
+            self._goes_on_ms[listener] = now_ms + wait_ms
+        return wait_ms

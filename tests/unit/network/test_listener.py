@@ -128,6 +128,84 @@ async def test_who_connects_above_the_rate_waits_and_is_served(serve, frame, unt
     assert served.listener._paced == {}
 
 
+async def test_a_listener_with_two_addresses_is_held_up_at_both(serve, wires, settle):
+    """A node of several has its own and a shared one; its own went on to accept."""
+    served = await serve()
+    others = [
+        await served.listener.start(host="127.0.0.1", port=0, name=name) for name in ("OUT", "OUT")
+    ]
+    served.listener.pace = lambda name: 4000 if name == "OUT" else 0
+
+    async def connect(address):
+        client = wires.Client()
+        await served.net.connect(lambda: client, host=address[0], port=address[1])
+        await settle(3)
+        return client
+
+    for at, other in ((0, 1), (1, 0)):
+        before = at * 4
+        await connect(others[at])
+        for _ in range(3):
+            await connect(others[other])
+        assert served.listener.connection_count == before + 1, "further ones stay in the backlog"
+        served.clock.advance(3.9)
+        await settle()
+        assert served.listener.connection_count == before + 1
+        served.listener.pace = lambda name: 0
+        served.clock.advance(0.2)
+        await settle()
+        assert served.listener.connection_count == before + 4
+        served.listener.pace = lambda name: 4000
+
+
+async def test_who_waits_for_a_rate_is_let_in_when_it_is_another(serve, frame, until, settle):
+    """A rate that was lowered by mistake kept the door shut long after it was raised again."""
+    served = await serve()
+    served.listener.pace = lambda name: 100_000
+    held = await served.connect()
+    held.send(frame(1))
+    await settle()
+    assert held.numbers == []
+    served.listener.pace = None
+    served.listener.let_in_who_waits()
+    await until(lambda: held.numbers == [1])
+    new = await served.connect()
+    new.send(frame(2))
+    await until(lambda: new.numbers == [2])
+    assert served.listener._paced == {}
+    served.listener.let_in_who_waits()
+
+
+async def test_another_rate_lets_nobody_in_who_waits_for_more(serve, frame, until, settle):
+    """Who is held by its address's quota, or muted by another since, is not let in."""
+    served = await serve()
+    entrances = []
+    usual = served.script.open
+
+    def keep(peer, entrance):
+        entrances.append(entrance)
+        return usual(peer, entrance)
+
+    (listening,) = served.listener._listening
+    listening._factory = lambda: served.listener._accept(keep)
+    listening.pause_accepting = lambda: None  # Several are accepted at once.
+    waits, holds = [1000, 9000, 9000], [0, 0, 20_000]
+    served.listener.pace = lambda name: waits.pop(0)
+    served.listener.arrive = lambda host: holds.pop(0)
+    first, second, third = [await served.connect() for _ in range(3)]
+    for client in (first, second, third):
+        client.send(frame(1))
+    served.clock.advance(1.5)
+    await until(lambda: first.numbers == [1])
+    entrances[0].mute(100)
+    first.send(frame(2))
+    await settle()
+    served.listener.let_in_who_waits()
+    await until(lambda: second.numbers == [1])
+    await settle()
+    assert (first.numbers, third.numbers) == ([1], [])
+
+
 async def test_an_idle_connection_is_closed(serve, frame, until, settle):
     served = await serve(idle_seconds=100)
     idle, busy, waiting = [await served.connect() for _ in range(3)]

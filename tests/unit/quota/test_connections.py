@@ -52,8 +52,8 @@ def test_the_rate_of_all_holds_for_each_but_the_nodes_own():
     rates = AcceptRates(Windows(2, 1000), {"": 1, "OUT": 2}, spared="PLAINTEXT")
     assert [rates.accept("OUT", NOW) for _ in range(2)] == [0, 1000]
     assert [rates.accept("PLAINTEXT", NOW) for _ in range(9)] == [0] * 9
-    assert rates.accept("OTHER", NOW) == 2000, "it counts those of the others"
-    assert rates.accept("OUT", NOW) == 3000, "the longer wait counts"
+    assert rates.accept("OTHER", NOW) == 1000, "it counts those of the others; a window at most"
+    assert rates.accept("OUT", NOW) == 2000, "the longer wait counts, behind the one before"
 
 
 def test_another_rate_holds_for_what_was_counted():
@@ -63,6 +63,19 @@ def test_another_rate_holds_for_what_was_counted():
     rates.change(Windows(), {"OUT": 50})
     assert rates.accept("OUT", NOW) == 0
     rates.change(Windows(), {"OUT": 1})
-    assert rates.accept("OUT", NOW) == 42_000
+    assert rates.accept("OUT", NOW) == 1000
     rates.change(Windows(), {})
     assert rates.accept("OUT", NOW) == 0
+
+
+def test_a_rate_far_below_what_was_counted_does_not_shut_the_door():
+    """As in Kafka nobody waits for more than a window, behind the one before."""
+    rates = AcceptRates(Windows(), {"OUT": 1000}, spared=None)
+    assert [rates.accept("OUT", NOW) for _ in range(5000)] == [0] * 5000
+    rates.change(Windows(), {"OUT": 1})
+    assert [rates.accept("OUT", NOW) for _ in range(3)] == [1000, 2000, 3000]
+    assert rates.accept("OUT", NOW + 3000) == 1000
+    assert rates.accept("OUT", NOW + 3500) == 1500
+    rates.change(Windows(), {"OUT": 2})
+    assert rates.accept("OUT", NOW + 3500) == 1000, "nobody waits any more who did"
+    assert rates.accept("OUT", NOW + 40_000) == 0
