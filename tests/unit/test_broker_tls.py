@@ -170,6 +170,34 @@ async def test_new_certificates_are_shown_and_broken_ones_are_not(tmp_path, capl
         await node.stop()
 
 
+async def test_a_listeners_broken_file_does_not_keep_another_from_new_certificates(tmp_path):
+    trust, path = tmp_path / "trust.pem", tmp_path / "server.pem"
+    authority, server, second = (
+        (certificates() / name).read_bytes() for name in ("ca.pem", "server.pem", "second.pem")
+    )
+    put(trust, authority)
+    put(path, server)
+    node = broker(
+        **{
+            "listeners": "ONE://127.0.0.1:0,TWO://127.0.0.1:0",
+            "listener.security.protocol.map": "ONE:SSL,TWO:SSL",
+            "listener.name.one.ssl.truststore.location": str(trust),
+            "listener.name.two.ssl.keystore.location": str(path),
+            "ottla.ssl.reload.interval.ms": "0",
+        }
+    )
+    doors = (await node.start()).doors
+    try:
+        put(trust, authority.replace(b"\nMII", b"\nM\xff\x00"))
+        put(path, second)
+        await doors.certificates.renew()
+        assert await shown(doors.addresses["ONE"]) == shown_by("server")
+        assert await shown(doors.addresses["TWO"]) == shown_by("second")
+        assert await ask_versions(doors.addresses["ONE"], trusting("client"))
+    finally:
+        await node.stop()
+
+
 async def test_files_are_looked_at_again_and_again(tmp_path):
     path = tmp_path / "server.pem"
     put(path, (certificates() / "server.pem").read_bytes())

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
+from ottla.env.pem import CERTIFICATE_MARK, certificates_of
+
 if TYPE_CHECKING:
     import ssl
 
-CERTIFICATE_MARK = "-----BEGIN CERTIFICATE-----"
 _KEY_MARK = "PRIVATE KEY-----"
 STORE_BYTES_MAX = 1024 * 1024
 """The largest file of keys or certificates that is read."""
@@ -205,19 +206,12 @@ def _context(files: ServerTlsFiles, texts: StoreTexts) -> "ssl.SSLContext":
     }[files.client_auth]  # fmt: skip
     if texts.trust is not None:
         try:
-            context.load_verify_locations(cadata=_certificates_of(texts.trust))
+            context.load_verify_locations(cadata=certificates_of(texts.trust))
         except (ssl.SSLError, ValueError) as error:
             where = f" in {files.trust_file}" if files.trust_file else ""
             why = _words(error)
             raise ServerTlsUnusable(f"cannot use the trusted certificates{where}: {why}") from None
     return context
-
-
-def _certificates_of(text: str) -> str:
-    """Return the certificates alone: the library refuses the words that tools put between them."""
-    end = "-----END CERTIFICATE-----"
-    parts = text.split(CERTIFICATE_MARK)[1:]
-    return "\n".join(f"{CERTIFICATE_MARK}{part.partition(end)[0]}{end}" for part in parts)
 
 
 _NO_PEM = "no PEM that the TLS library can read"

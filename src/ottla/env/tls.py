@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.env.pem import certificates_of
+
 if TYPE_CHECKING:
     import ssl
 
@@ -61,7 +63,8 @@ def client_context(files: TlsFiles) -> "ssl.SSLContext":
 
 
 def _trust(context: "ssl.SSLContext", files: TlsFiles) -> None:
-    context.load_verify_locations(cafile=files.ca_file, cadata=files.ca_text)
+    text = None if files.ca_text is None else certificates_of(files.ca_text)
+    context.load_verify_locations(cafile=files.ca_file, cadata=text)
 
 
 def _show(context: "ssl.SSLContext", files: TlsFiles) -> None:
@@ -88,7 +91,7 @@ def _load(what: str, path: str | None, load: Callable[[], None]) -> None:
     where = f" in {path}" if path else ""
     try:
         load()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
             raise TlsUnusable(f"cannot read {what}{where}: {error.strerror}") from error
         raise TlsUnusable(

@@ -8,6 +8,7 @@ from ottla.client.wire.settings import parse_bootstrap, read_settings
 from ottla.config import InvalidConfig
 from ottla.env.tls import TlsFiles, TlsUnusable, client_context
 from ottla.errors import MalformedMessage
+from tests.certificates import certificates
 
 PLAIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
 ALICE = Credentials("PLAIN", "alice", 'se"cret;')
@@ -90,6 +91,21 @@ def test_files_that_are_none_are_named(tmp_path):
         client_context(TlsFiles(str(store)))
     with pytest.raises(TlsUnusable, match="certificate or its key"):
         client_context(TlsFiles(certificate_text="no pem"))
+    for text in ("", "no pem", "-----BEGIN CERTIFICATE-----\nMIIö\n-----END CERTIFICATE-----"):
+        with pytest.raises(TlsUnusable, match="the trusted certificates"):
+            client_context(TlsFiles(ca_text=text))
+    chain, key = ((certificates() / name).read_text() for name in ("server.crt", "locked.key"))
+    locked = {"certificate_text": chain, "key_text": key}
+    with pytest.raises(TlsUnusable, match="certificate or its key") as refused:
+        client_context(TlsFiles(**locked, key_password="secret" * 1000))
+    assert "secret" not in str(refused.value)
+
+
+def test_words_between_certificates_are_passed_over():
+    """``openssl s_client -showcerts`` writes names there, in UTF-8."""
+    authority = (certificates() / "ca.pem").read_text()
+    context = client_context(TlsFiles(ca_text=f" 0 s:CN = Müller\n{authority} 1 s:CN = x\n"))
+    assert context.cert_store_stats()["x509"] == 1
 
 
 def test_the_answer_of_a_tls_port_is_no_answer_of_352_megabytes():

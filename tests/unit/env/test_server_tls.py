@@ -30,7 +30,7 @@ def test_files_texts_and_encrypted_keys_can_be_used(given):
         ),
         ServerTlsFiles(
             keystore_file=str(directory / "server.pem"),
-            trust_text="words\n" + text("ca.pem") + "between\n" + text("other-ca.pem"),
+            trust_text="words, ö\n" + text("ca.pem") + "between\n" + text("other-ca.pem"),
             client_auth="required",
         ),
     ):
@@ -54,6 +54,7 @@ def test_what_cannot_be_used_is_refused_and_no_secret_is_shown(given, tmp_path):
         "empty": b"",
         "large": b"x" * (STORE_BYTES_MAX + 1),
         "torn": text("server.pem")[:300].encode(),
+        "odd": text("ca.pem").encode().replace(b"\nMII", b"\nM\xff\x00"),
         "broken": text("server.crt").replace("M", "@").encode() + text("server.key").encode(),
     }
     for name, content in stores.items():
@@ -78,6 +79,10 @@ def test_what_cannot_be_used_is_refused_and_no_secret_is_shown(given, tmp_path):
         (
             {**mixed, "key_text": text("server.key"), "trust_file": str(tmp_path / "jks")},
             "ssl.truststore.location",
+        ),
+        (
+            {**mixed, "key_text": text("server.key"), "trust_file": str(tmp_path / "odd")},
+            "cannot use the trusted certificates in ",
         ),
         (
             {**mixed, "key_text": text("server.key"), "trust_text": text("server.key")},

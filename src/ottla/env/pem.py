@@ -1,0 +1,18 @@
+"""PEM texts: the certificates in them, without the words that tools put between.
+
+Owns no file and no use of ``ssl``. Source: RFC 7468.
+"""
+
+CERTIFICATE_MARK = "-----BEGIN CERTIFICATE-----"
+_END = "-----END CERTIFICATE-----"
+
+
+def certificates_of(text: str) -> str:
+    """Return the certificates alone: the library refuses other words, and takes ASCII only.
+
+    A certificate that is cut off, or has letters that none has, is returned as one that the library
+    refuses.
+    """
+    parts = text.split(CERTIFICATE_MARK)[1:]
+    found = "\n".join(f"{CERTIFICATE_MARK}{part.partition(_END)[0]}{_END}" for part in parts)
+    return found.encode("ascii", "replace").decode()
