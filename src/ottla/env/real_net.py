@@ -65,9 +65,7 @@ class TcpListening:
             return
         self._accepting = True
         if self._turn is None:
-            self._turn = begin_task(
-                self._serve_in_turn(), name="accept", ended=lambda _: self._turn_over()
-            )
+            self._begin_turn()
 
     async def close(self) -> None:
         """Stop listening. Connections accepted before live on."""
@@ -103,8 +101,14 @@ class TcpListening:
             else:
                 return
 
-    def _turn_over(self) -> None:
+    def _begin_turn(self) -> None:
+        self._turn = begin_task(self._serve_in_turn(), name="accept", ended=self._turn_over)
+
+    def _turn_over(self, turn: asyncio.Task[None]) -> None:
         self._turn = None
+        is_wanted = self._accepting and len(self._servers) < len(self._sockets)
+        if is_wanted and not turn.cancelled():
+            self._begin_turn()  # A pause and a resume came when it had all but ended.
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()

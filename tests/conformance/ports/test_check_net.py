@@ -389,6 +389,30 @@ def test_the_last_word_wins_when_accepting_is_toggled_at_once(net, on_loop):
     on_loop(story())
 
 
+@pytest.mark.parametrize("before", range(4))
+@pytest.mark.parametrize("between", range(4))
+def test_the_last_word_wins_in_whichever_turns_of_the_loop_they_come(net, on_loop, before, between):
+    """A resume of the turn in which the one before had all but ended was lost for good."""
+
+    async def story():
+        acceptor = Acceptor()
+        listening = await net.listen(acceptor, host="127.0.0.1", port=0, backlog=50, paused=True)
+        listening.resume_accepting()
+        for _ in range(before):
+            await asyncio.sleep(0)
+        listening.pause_accepting()
+        for _ in range(between):
+            await asyncio.sleep(0)
+        listening.resume_accepting()
+        host, port = listening.address
+        await net.connect(Recorder, host=host, port=port)
+        async with asyncio.timeout(5):
+            await acceptor.protocols.get()
+        await listening.close()
+
+    on_loop(story())
+
+
 def test_every_loopback_name_works(net, on_loop):
     async def story():
         listening = await net.listen(acceptor := Acceptor(), host="localhost", port=0, backlog=5)
