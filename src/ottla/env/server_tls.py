@@ -146,7 +146,10 @@ class Engine(Protocol):
 
     @property
     def certificate(self) -> bytes | None:
-        """The client's certificate as DER, checked; None: it has shown none."""
+        """The client's certificate as DER, checked; None: it has shown none.
+
+        Ask when the handshake is complete, and before anything is broken.
+        """
 
 
 OpenEngine = Callable[[], Engine]

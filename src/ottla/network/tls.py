@@ -123,6 +123,9 @@ class TlsLayer(asyncio.BufferedProtocol):
         """Use: bytes of the wire for the next step of the handshake."""
         self._unsealing: Unsealing | None = None
         """Use: takes what the wire brings. None: the handshake is not complete."""
+        self.certificate: bytes | None = None
+        """Use: the client's as DER; None: it has shown none. Kept, because an engine whose stream
+        has broken behind the first frame tells it no more."""
         self._is_in_step = False  # Another thread has the engine.
         self._is_paused = False  # By the connection.
         self._is_wire_paused = False
@@ -245,6 +248,7 @@ class TlsLayer(asyncio.BufferedProtocol):
             self._handshakes.end(self)
             self.sealing.open(result.engine)
             self._unsealing = Unsealing(result.engine)
+            self.certificate = result.engine.certificate
             self._unsealing.take(memoryview(self._kept))
             self._kept = b""
             self._settle(self._unsealing)
@@ -387,13 +391,6 @@ class TlsLayer(asyncio.BufferedProtocol):
         self.sealing.shut()
         self._handshakes.end(self)
         self.wire.abort()
-
-    @property
-    def certificate(self) -> bytes | None:
-        """The client's certificate as DER; None: it has shown none."""
-        if self._unsealing is None or self._engine is None:
-            return None
-        return self._engine.certificate
 
 
 def _whole_records(data: bytes) -> int | None:
