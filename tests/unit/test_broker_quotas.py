@@ -99,14 +99,12 @@ async def test_an_address_has_nothing_to_do_with_the_gate(start):
     assert router.admit is None
 
 
-async def test_who_waits_for_a_rate_of_connections_is_let_in_by_another():
+@pytest.mark.parametrize("of", ["", "listener.name.plaintext."])
+async def test_who_waits_for_a_rate_of_connections_is_let_in_by_another(of):
     """Raised again, a rate held up clients for as long as the low one would have."""
-    broker = Broker(
-        broker_config(
-            {"listeners": "PLAINTEXT://127.0.0.1:0"}, {"max.connection.creation.rate": "1"}
-        ),
-        memory=True,
-    )
+    key = f"{of}max.connection.creation.rate"
+    given = {"listeners": "PLAINTEXT://127.0.0.1:0", key: "1"}
+    broker = Broker(broker_config(given), memory=True)
     node = await broker.start()
     listener, address = node.doors.listener, node.doors.address
     try:
@@ -117,7 +115,7 @@ async def test_who_waits_for_a_rate_of_connections_is_let_in_by_another():
             if listener._paced:
                 break
             await asyncio.sleep(0)
-        change = ConfigChange("max.connection.creation.rate", Operation.SET, "1000")
+        change = ConfigChange(key, Operation.SET, "1000")
         began = time.monotonic()
         altered = node.work.configs.alter(
             [ConfigAlteration(ResourceType.BROKER, "", [change], replaces=False)]

@@ -419,7 +419,7 @@ def _check_broker_changes(changes: Sequence[ConfigChange]) -> None:
             why += _NEW_CERTIFICATES
         raise KafkaError(ErrorCode.INVALID_REQUEST, why)
     for change in wanted:
-        refusal = why_refused(change.key)
+        refusal = None if change.key in BROKER_TABLE else why_refused(change.key)
         if refusal is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.key}: {refusal}")
 

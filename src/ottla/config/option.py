@@ -156,7 +156,7 @@ class Table:
     ) -> None:
         """Take ``of_key``, which makes the option of a key that names what it is about.
 
-        Such options may be set; they are in no list, and no page shows them.
+        Such options may be set; they are not among those of the table, and no page shows them.
         """
         self._of_key = of_key
         self.what = what
@@ -181,6 +181,10 @@ class Table:
         if option is None:
             raise InvalidConfig(key, None, self._unknown(key))
         return option
+
+    def made_of(self, key: str) -> Option[object] | None:
+        """Return the option that ``key`` makes; None when it is one of the table, or none."""
+        return None if key in self._by_key else self._of_key(key)
 
     def nearest(self, key: str, count: int = 3) -> list[str]:
         """Return up to ``count`` keys that look like ``key``, the closest first."""

@@ -15,8 +15,12 @@ _UNKNOWN_TYPE = 0
 
 
 def listed(config: Config) -> Iterator[Option[object]]:
-    """Yield the options that clients may see."""
-    return (option for option in config.table if not option.internal)
+    """Yield the options that clients may see, with those of one listener that they may alter."""
+    yield from (option for option in config.table if not option.internal)
+    for key in config.given():
+        option = config.table.made_of(key)
+        if option is not None and option.dynamic:
+            yield option
 
 
 def describe(

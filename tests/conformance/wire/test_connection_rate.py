@@ -128,3 +128,24 @@ def test_a_listener_may_have_a_rate_of_its_own(request, target_kind):
     begin = time.monotonic()
     served = served_in(broker, 3)
     assert 3 <= served <= 4 * (2 + time.monotonic() - begin) + 2
+
+
+def test_the_rate_of_a_listener_is_altered_and_told(broker, connect):
+    key, admin = "listener.name.plaintext.max.connection.creation.rate", connect(broker)
+
+    def alter_rate(operation):
+        config = {"name": key, "config_operation": operation, "value": "100000"}
+        resource = {"resource_type": 4, "resource_name": "", "configs": [config]}
+        answer = admin.call("incremental_alter_configs", 1, resources=[resource])
+        assert answer["responses"][0]["error_code"] == 0
+        time.sleep(0.3)  # Kafka's broker hears of it later than its controller.
+
+    def told():
+        resource = {"resource_type": 4, "resource_name": "", "configuration_keys": [key]}
+        (result,) = admin.call("describe_configs", 4, resources=[resource])["results"]
+        return [(each["name"], each["value"]) for each in result["configs"]]
+
+    alter_rate(0)
+    assert told() == [(key, "100000")]
+    alter_rate(1)
+    assert told() == []

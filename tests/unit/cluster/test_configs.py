@@ -20,6 +20,7 @@ from ottla.config.broker import MESSAGE_MAX_BYTES, NUM_PARTITIONS
 from ottla.config.files import broker_config
 from ottla.config.log import LOG_CLEANUP_POLICY
 from ottla.config.option import Source
+from ottla.config.quota import accept_rates_of
 from ottla.config.topic import stored_topic_config, topic_config
 from ottla.errors import ErrorCode
 from ottla.ids import NodeId, TopicId
@@ -216,6 +217,19 @@ async def test_configs_that_would_be_relied_on_in_vain_are_refused(alter):
     broker = {"kind": ResourceType.BROKER, "name": "1"}
     change = ("ssl.keystore.location", SET, "/keys")
     assert await alter(change, **broker) is ErrorCode.INVALID_REQUEST
+
+
+async def test_a_dynamic_option_of_one_listener_is_altered_as_others(alter, following):
+    """The option was served, and could be changed by a restart only."""
+    broker = {"kind": ResourceType.BROKER, "name": ""}
+    key = "listener.name.inside.max.connection.creation.rate"
+    assert await alter((key, SET, "4"), **broker) is None
+    in_force = broker_config_in_force(broker_config({}), following.image, NodeId(1))
+    assert accept_rates_of(in_force, ["INSIDE"]) == {"INSIDE": 4}
+    assert await alter((key, SET, "0"), **broker) is ErrorCode.INVALID_REQUEST
+    for other in ("max.connections", "ssl.keystore.location", "sasl.enabled.mechanisms"):
+        change = (f"listener.name.inside.{other}", SET, "1")
+        assert await alter(change, **broker) is ErrorCode.INVALID_REQUEST
 
 
 async def test_layers_of_a_broker(alter, following):
