@@ -40,7 +40,7 @@ Cover = Callable[[asyncio.BufferedProtocol], asyncio.BaseProtocol]
 
 
 class _Refused(asyncio.Protocol):
-    """A connection beyond the limits: it is closed right after accept, as Kafka does."""
+    """A connection beyond the limits: it is closed right after accept, so that its client knows."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
