@@ -209,8 +209,10 @@ def _context(files: ServerTlsFiles, texts: StoreTexts) -> "ssl.SSLContext":
     }[files.client_auth]  # fmt: skip
     if texts.trust is not None:
         try:
-            context.load_verify_locations(cadata=certificates_of(texts.trust))
-        except (ssl.SSLError, ValueError) as error:
+            # By a path: only so the library lets other threads work, for 100 ms of a large store.
+            with _as_path(certificates_of(texts.trust)) as trust:
+                context.load_verify_locations(cafile=trust)
+        except (ssl.SSLError, OSError, ValueError) as error:
             where = f" in {files.trust_file}" if files.trust_file else ""
             why = _words(error)
             raise ServerTlsUnusable(f"cannot use the trusted certificates{where}: {why}") from None
