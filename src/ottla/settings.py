@@ -186,5 +186,6 @@ def limits_of(config: Config, open_files_max: int | None) -> Limits:
         bytes_per_second_min=config[options.REQUEST_READ_MIN_BYTES_PER_SECOND],
         connections_max=connections_max_of(config, open_files_max),
         connections_per_ip_max=config[options.MAX_CONNECTIONS_PER_IP],
+        connections_of_ip=config[options.MAX_CONNECTIONS_PER_IP_OVERRIDES].counts,
         backlog=config[options.SOCKET_LISTEN_BACKLOG_SIZE],
     )

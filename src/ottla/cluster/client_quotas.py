@@ -6,11 +6,11 @@ Source: KIP-546, KIP-257, KIP-599, KIP-612; the answers of a live Kafka 4.3.
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import ip_address
 from math import isfinite
 from typing import NamedTuple
 from urllib.parse import quote
 
+from ottla.config.addresses import address_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import INT32_MAX, INT64_MAX, QUOTA_DEFAULT, QuotaEntity
 from ottla.metadata.image import ImageFollower
@@ -249,13 +249,10 @@ def _plan(parts: tuple[Part, ...], changes: Sequence[tuple[str, float | None]]) 
 
 def _address(name: str | None) -> str | None:
     """Return an address as connections have it. Raises KafkaError: names are not looked up."""
-    if name is None or name == "localhost":
-        return name and "127.0.0.1"
     try:
-        address = ip_address(name)
+        return None if name is None else address_of(name)
     except ValueError:
         raise _invalid(f"{name} is not a valid IP or resolvable host.") from None
-    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def _check(key: str, value: float, bounds: Mapping[str, tuple[str, float] | None]) -> None:

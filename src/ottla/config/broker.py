@@ -9,6 +9,7 @@ DescribeConfigs answer of Apache Kafka 4.3. Where a default differs, ``deviates`
 """
 
 from ottla.config import authorization, coordinator, hosts, log, quota, replication, security, tls
+from ottla.config.addresses import CountsByAddress, read_counts
 from ottla.config.bounds import (
     COMPRESSION_TYPES,
     GZIP_LEVELS,
@@ -34,6 +35,7 @@ from ottla.config.option import (
 )
 
 CLUSTER_WIDE = Scope.CLUSTER_WIDE
+COUNTS_BY_ADDRESS = ValueType("STRING", 2, read_counts)
 ENDPOINTS = ValueType("LIST", 7, read_endpoints)
 TOLD_ENDPOINTS = ValueType("LIST", 7, read_advertised)
 DIRECTORIES: Validator[tuple[str, ...]] = Validator(
@@ -186,6 +188,14 @@ MAX_CONNECTIONS_PER_IP = Option(
     NOT_NEGATIVE,
     deviates="Kafka's is 2147483647: no bound.",
 )
+MAX_CONNECTIONS_PER_IP_OVERRIDES = Option(
+    "max.connections.per.ip.overrides",
+    COUNTS_BY_ADDRESS,
+    CountsByAddress(),
+    "How many connections single IP addresses may have, in the place of max.connections.per.ip:"
+    " ADDRESS:COUNT,...; 0 keeps an address out. Names are not looked up.",
+    CLUSTER_WIDE,
+)
 QUEUED_MAX_REQUEST_BYTES = Option(
     "queued.max.request.bytes",
     LONG,
@@ -269,6 +279,7 @@ _NETWORK = (
     CONNECTIONS_MAX_IDLE_MS,
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_IP,
+    MAX_CONNECTIONS_PER_IP_OVERRIDES,
     QUEUED_MAX_REQUEST_BYTES,
     QUEUED_MAX_ANSWER_BYTES,
     REQUEST_READ_TIMEOUT_MS,

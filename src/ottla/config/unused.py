@@ -58,7 +58,6 @@ PASSED_OVER = {
     "fetch.purgatory.": _NOT_YET,
     "delete.records.purgatory.": _NOT_YET,
     "add.partitions.to.txn.retry.backoff.ms": "the end of a transaction is waited for, not polled",
-    "max.connections.per.ip.overrides": _NOT_YET,
     "request.timeout.ms": _NOT_YET,
     "socket.connection.setup.": _NOT_YET,
     "telemetry.": _NOT_YET,

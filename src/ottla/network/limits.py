@@ -3,6 +3,8 @@
 Source: rows 1, 2 and 12-15 of the hostile-client rules (docs/hostile-clients.md).
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -33,5 +35,7 @@ class Limits(NamedTuple):
     """``max.connections``: one more is closed right after accept."""
     connections_per_ip_max: int = 1_000
     """``max.connections.per.ip``."""
+    connections_of_ip: Mapping[str, int] = MappingProxyType({})
+    """``max.connections.per.ip.overrides``: of single addresses, in its place."""
     backlog: int = 50
     """``socket.listen.backlog.size``."""

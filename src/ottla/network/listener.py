@@ -247,7 +247,10 @@ class Listener:
             connection.patience.forgive(wait_ms / 1000)
             self._accept_after(wait_ms / 1000, name, unmute)
         self._per_host[host] += 1
-        if self._per_host[host] > self._limits.connections_per_ip_max:
+        most = self._limits.connections_of_ip.get(
+            host.removeprefix("::ffff:"), self._limits.connections_per_ip_max
+        )
+        if self._per_host[host] > most:
             logger.warning("refusing %s: max.connections.per.ip", host)
             connection.close()
         elif self.arrive is not None and (held_ms := self.arrive(host)):

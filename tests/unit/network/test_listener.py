@@ -69,6 +69,26 @@ async def test_one_host_cannot_take_all_connections(serve, wires, until, settle)
     assert not served.listener._per_host
 
 
+async def test_an_address_may_have_a_limit_of_its_own(serve, wires, until, settle):
+    network = MemoryNetwork()
+    limits = {"many": 3, "none": 0}
+    served = await serve(
+        net=network.host("server"), connections_per_ip_max=1, connections_of_ip=limits
+    )
+    (_, port) = served.listener._listening[0].address
+
+    async def connect(host):
+        _, client = await network.host(host).connect(wires.Client, host="server", port=port)
+        await settle()
+        return client
+
+    for host, most in (("many", 3), ("none", 0), ("other", 1)):
+        clients = [await connect(host) for _ in range(4)]
+        await settle()
+        assert [client.is_lost for client in clients] == [False] * most + [True] * (4 - most)
+    assert served.listener.connection_count == 4
+
+
 async def test_strangers_at_the_nodes_door_do_not_keep_nodes_out(
     serve, frame, wires, until, settle
 ):
