@@ -119,6 +119,9 @@ class ClientQuotas(Generic[Kept]):
         self._windows = windows
         self._keep = keep
         self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        self._client_ids = 0
+        """Invariant: how many of ``_quotas`` are of client ids. Counted, because a change among
+        10,000 must not look at all."""
         self._meters_max = meters_max
         self._produce = Kind(lambda bound, _: Meter(bound, windows), meters_max)
         self._fetch = Kind(lambda bound, _: Meter(bound, windows), meters_max)
@@ -138,11 +141,14 @@ class ClientQuotas(Generic[Kept]):
 
     def change(self, entity: QuotaEntity, values: Mapping[str, float]) -> None:
         """Set the quotas of an entity; an empty mapping removes them."""
+        was_known = entity in self._quotas
         if values:
             self._quotas[entity] = values
         else:
             self._quotas.pop(entity, None)
-        self.asks_client_id = any(one.client_id is not None for one in self._quotas)
+        if entity.client_id is not None:
+            self._client_ids += bool(values) - was_known
+            self.asks_client_id = self._client_ids > 0
         self.found.clear()
 
     def of(self, principal: Principal, client_id: bytes | None, now_ms: int) -> Kept | None:

@@ -133,3 +133,30 @@ def test_meters_that_nobody_asks_for_are_forgotten_after_an_hour():
     first = quotas.of(ANN, b"a", NOW).produce
     quotas.of(ANN, b"b", NOW + METER_IDLE_MS)
     assert quotas.of(ANN, b"a", NOW + METER_IDLE_MS).produce is not first
+
+
+class NotWalked(dict):
+    def __iter__(self):
+        raise AssertionError("a change among 10,000 looked at all")
+
+
+def test_a_change_does_not_look_at_all_other_quotas():
+    """10,000 quotas of users took a start 2 s, and a commit of 100 changes the loop 40 ms."""
+    quotas = made()
+    quotas._quotas = NotWalked()
+    values = {PRODUCE: 1.0}
+    asked = []
+    for entity, given in (
+        (QuotaEntity("ann"), values),
+        (QuotaEntity("ann", "app"), values),
+        (QuotaEntity(client_id=DEFAULT), values),
+        (QuotaEntity("ann", "app"), values),
+        (QuotaEntity("ann", "app"), {}),
+        (QuotaEntity("ann"), {}),
+        (QuotaEntity(client_id="other"), {}),
+        (QuotaEntity(client_id=DEFAULT), {}),
+    ):
+        quotas.change(entity, given)
+        asked.append(quotas.asks_client_id)
+    assert asked == [False, True, True, True, True, True, True, False]
+    assert len(quotas) == 0
