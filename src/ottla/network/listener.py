@@ -93,7 +93,9 @@ class Listener:
         """Use: of clients only."""
         self._of_nodes: dict[Connection, None] = {}
         """Use: keys only, those of the connections that come from nodes, or say so."""
-        self._held_count = 0
+        self._held: dict[Connection, None] = {}
+        """Use: keys only, those that are held to be closed. As in Kafka they do not count among
+        those that there may be, in all and of an address: else they would keep others out."""
         self.arrive: Callable[[str], int] | None = None
         """Use: takes the address of each new client; returns for how many ms to hold it, without
         service, before it is closed. 0: it is served. None: nobody counts."""
@@ -190,11 +192,12 @@ class Listener:
         self, open_dispatch: OpenDispatch, cover: Cover | None = None, name: str = ""
     ) -> asyncio.BaseProtocol:
         count, room = len(self._connections) - len(self._of_nodes), self._room()
+        counted = count - len(self._held)
         if room is not None and count >= room:
             logger.warning("refusing a connection: %d are open, logs need the other files", count)
             return _Refused()
-        if count >= self._limits.connections_max:
-            logger.warning("refusing a connection: %d are open (max.connections)", count)
+        if counted >= self._limits.connections_max:
+            logger.warning("refusing a connection: %d are open (max.connections)", counted)
             return _Refused()
         connection = self._connection(open_dispatch, partial(self._made, name), self._lost)
         return connection if cover is None else cover(connection)
@@ -246,6 +249,9 @@ class Listener:
             unmute = connection.mute(wait_ms / 1000)
             connection.patience.forgive(wait_ms / 1000)
             self._accept_after(wait_ms / 1000, name, unmute)
+        if self.arrive is not None and (held_ms := self.arrive(host)):
+            self._hold(connection, held_ms)
+            return
         self._per_host[host] += 1
         most = self._limits.connections_of_ip.get(
             host.removeprefix("::ffff:"), self._limits.connections_per_ip_max
@@ -253,8 +259,6 @@ class Listener:
         if self._per_host[host] > most:
             logger.warning("refusing %s: max.connections.per.ip", host)
             connection.close()
-        elif self.arrive is not None and (held_ms := self.arrive(host)):
-            self._hold(connection, held_ms)
 
     def let_in_who_waits(self) -> None:
         """Go on with all that ``pace`` holds up: it would say something else now."""
@@ -293,23 +297,22 @@ class Listener:
     def _hold(self, connection: Connection, held_ms: int) -> None:
         """Close a connection after some time in which it is not served."""
         logger.debug("holding %s: connection_creation_rate", connection.peer.host)
-        if self._held_count >= HELD_MAX:
+        is_one_too_many = len(self._held) >= HELD_MAX
+        self._held[connection] = None
+        if is_one_too_many:
             connection.close()
-            return
-        self._held_count += 1
-
-        def close() -> None:
-            self._held_count -= 1
-            connection.close()
-
-        connection.mute()
-        self._clock.call_later(held_ms / 1000, close)
+        else:
+            connection.mute()
+            self._clock.call_later(held_ms / 1000, connection.close)
 
     def _lost(self, connection: Connection) -> None:
         host = connection.peer.host
-        self._per_host[host] -= 1
-        if self._per_host[host] <= 0:
-            del self._per_host[host]
+        if connection in self._held:
+            del self._held[connection]
+        else:
+            self._per_host[host] -= 1
+            if self._per_host[host] <= 0:
+                del self._per_host[host]
         self._forget(connection)
 
     def _lost_of_node(self, connection: Connection) -> None:

@@ -148,6 +148,29 @@ async def test_who_connects_above_the_rate_waits_and_is_served(serve, frame, unt
     assert served.listener._paced == {}
 
 
+async def test_who_is_held_takes_no_place_of_others(serve, frame, until, settle):
+    """An address above its rate filled ``max.connections`` with connections that nobody serves."""
+    served = await serve(connections_max=2, connections_per_ip_max=2)
+    holds = [0, 1000, 1000, 1000, 0, 0]
+    served.listener.arrive = lambda host: holds.pop(0)
+    clients = [await served.connect() for _ in range(5)]
+    for client in clients:
+        client.send(frame(1))
+    await until(lambda: clients[4].numbers == [1])
+    await settle()
+    assert [client.numbers for client in clients] == [[1], [], [], [], [1]]
+    sixth = await served.connect()
+    await until(lambda: sixth.is_lost)
+    served.clock.advance(1.1)
+    await until(lambda: all(client.is_lost for client in clients[1:4]))
+    assert served.listener.connection_count == 2
+    assert (sum(served.listener._per_host.values()), served.listener._held) == (2, {})
+    for client in (clients[0], clients[4]):
+        client.transport.close()
+    await until(lambda: not served.listener.connection_count)
+    assert not served.listener._per_host
+
+
 async def test_a_listener_with_two_addresses_is_held_up_at_both(serve, wires, settle):
     """A node of several has its own and a shared one; its own went on to accept."""
     served = await serve()
