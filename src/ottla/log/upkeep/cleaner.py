@@ -68,7 +68,10 @@ class CleanPlan(NamedTuple):
 
     directory: str
     sources: Sequence[Source]
-    """All segments below the first uncleanable offset, oldest first; at least one."""
+    """All segments below the first uncleanable offset, oldest first; at least one.
+
+    Without those below the log start.
+    """
     first_dirty_offset: int
     first_uncleanable_offset: int
     last_data_offsets: Sequence[int]
