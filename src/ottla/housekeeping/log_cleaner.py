@@ -311,9 +311,7 @@ class LogCleaner:
             sources=[
                 Source(segment.base_offset, end_offset, segment.size_bytes)
                 for segment, end_offset in log.segments.with_ends(log.log_end_offset)
-                # Nobody reads what lies below the start: it goes, and no start verified its end.
-                if end_offset > log.log_start_offset
-                and segment.base_offset < part.first_uncleanable_offset
+                if segment.base_offset < part.first_uncleanable_offset
             ],
             first_dirty_offset=part.first_dirty_offset,
             first_uncleanable_offset=part.first_uncleanable_offset,

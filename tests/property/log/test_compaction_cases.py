@@ -330,26 +330,3 @@ def test_aborts_of_many_segments_do_not_use_up_the_files():
     result = stage.log.read(0, max_bytes=1, upper_offset=40, min_one_message=True)
     assert len(aborted_transactions(stage.log, 0, result, 40)) == 1
     assert sum(index.is_open for index in indexes) <= 1
-
-
-def test_what_lies_below_the_log_start_is_not_cleaned():
-    """A power cut brought bytes of a refused write back there: the log was not compacted any more.
-
-    Retention takes such segments minutes later.
-    """
-    stage = stage_for(min_cleanable_dirty_ratio=0.0)
-    for number in range(4):
-        put(stage, (b"a", b"%d" % number), (b"b", b"%d" % number))
-        stage.log.roll()
-    stage.log.flush()
-    stage.delete_records(3, are_segments_dropped=False)
-    first = stage.log.segments[0].path
-    stage.restart()
-    with contextlib.closing(stage.disk.open(first)) as file:
-        file.write_at(file.size(), b"\0")
-        file.sync()
-    stage.power_cut(1)
-    stage.log.check()
-    stage.clean()
-    assert [(one.offset, one.value) for one in stage.read()] == [(6, b"3"), (7, b"3")]
-    assert first in [segment.path for segment in stage.log.segments]

@@ -68,10 +68,7 @@ class CleanPlan(NamedTuple):
 
     directory: str
     sources: Sequence[Source]
-    """All segments below the first uncleanable offset, oldest first; at least one.
-
-    Without those below the log start.
-    """
+    """All segments below the first uncleanable offset, oldest first; at least one."""
     first_dirty_offset: int
     first_uncleanable_offset: int
     last_data_offsets: Sequence[int]
