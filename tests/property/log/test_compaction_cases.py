@@ -330,3 +330,20 @@ def test_aborts_of_many_segments_do_not_use_up_the_files():
     result = stage.log.read(0, max_bytes=1, upper_offset=40, min_one_message=True)
     assert len(aborted_transactions(stage.log, 0, result, 40)) == 1
     assert sum(index.is_open for index in indexes) <= 1
+
+
+def test_an_abort_below_the_log_start_takes_nothing_above_it():
+    """Whoever leaves the segments below the start out must not take the abort for an open one."""
+    stage = stage_for(min_cleanable_dirty_ratio=0.0)
+    put(stage, (b"a", b"aborted"), producer=3, base_sequence=0)
+    end(stage, 3, ControlType.ABORT)
+    stage.log.roll()
+    put(stage, (b"a", b"committed"), producer=3, base_sequence=1)
+    end(stage, 3, ControlType.COMMIT)
+    stage.log.roll()
+    put(stage, (b"z", b"last"))
+    stage.log.roll()
+    stage.log.flush()
+    stage.delete_records(2, are_segments_dropped=False)
+    stage.clean()
+    assert (2, b"committed") in [(one.offset, one.value) for one in stage.read()]
