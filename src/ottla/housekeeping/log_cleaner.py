@@ -167,8 +167,8 @@ class LogCleaner:
 
         Returns whether all of it is: meanwhile the options, the checkpoint or the log may change.
         """
-        log = partition.log
-        for segment in self._cold_segments(partition):
+        log, cold = partition.log, self._cold_segments(partition)
+        for segment in cold:
             await asyncio.sleep(0)
             if self._is_stopping or partition.log is not log or not self._is_cleanable(partition):
                 return False
@@ -177,7 +177,7 @@ class LogCleaner:
                     segment.largest_timestamp()
                 if _asks_first(log.config):
                     _time_of_first_batch(segment)
-        return not self._cold_segments(partition)
+        return not (cold and self._cold_segments(partition))
 
     def _cold_segments(self, partition: Partition) -> list[Segment]:
         """Return the dirty segments that the disk has to be asked for what ``_part_of`` asks."""
