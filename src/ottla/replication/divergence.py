@@ -23,18 +23,33 @@ def end_of_leaders_epoch(
     return None
 
 
-def shares_nothing_known(
-    leaders_end: EpochEnd, log_start_offset: int, *, knows_epoch: bool, is_in_sync: bool
-) -> bool:
+def shares_nothing_known(*, knows_epoch: bool, is_vouched_for: bool) -> bool:
     """Tell whether nothing says that a follower's log and the leader's were ever the same.
 
-    Records of the epoch of the follower's last one, and of all before, are deleted in the leader's
-    log: ``knows_epoch`` is False, and its next epoch begins where the log starts. The two may have
-    parted below that, and the follower knows producers and transactions of a history that is
-    nobody's. A replica ``is_in_sync`` has what was committed, so all that was deleted. In Kafka it
-    goes on with what it knows.
+    Records of the epoch of the follower's last one, and of all before, are gone from the leader's
+    log, deleted or compacted: ``knows_epoch`` is False. The two may have parted among them, and the
+    follower knows producers and transactions of a history that is nobody's. A replica that
+    ``is_vouched_for`` has what was committed, so all that is gone, or was compared in this leader
+    epoch before. In Kafka it goes on with what it knows.
     """
-    return not knows_epoch and not is_in_sync and leaders_end.end_offset <= log_start_offset
+    return not knows_epoch and not is_vouched_for
+
+
+def end_of_what_is_left(
+    leaders_end: EpochEnd, log_start_offset: int, fetch_offset: int, reached: int
+) -> EpochEnd | None:
+    """Return where a follower has to go back to, whose end lies in a gap of the leader's log.
+
+    Its last epoch does not end below ``fetch_offset`` by ``leaders_end``; but of the leader's
+    batches of that epoch the last one ends at ``reached``, and what comes next may have begun right
+    behind it: the leader has heard of a later epoch when compaction had taken its first records. 0:
+    it begins anew. None: the leader has a batch up to there.
+    """
+    if reached >= fetch_offset:
+        return None
+    if reached <= log_start_offset:
+        return EpochEnd(leaders_end.epoch, 0)
+    return EpochEnd(leaders_end.epoch, reached)
 
 
 def divergence(

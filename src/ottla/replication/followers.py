@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId
+from ottla.log.contents.gaps import reached_below
 from ottla.log.contents.leader_epochs import EpochEnd
 from ottla.records.region import Region
-from ottla.replication.divergence import divergence, shares_nothing_known
+from ottla.replication.divergence import divergence, end_of_what_is_left, shares_nothing_known
 from ottla.replication.follower import Asked
 from ottla.replication.isr_changes import IsrChanges
 from ottla.replication.partition import Partition
@@ -65,7 +66,10 @@ def answer_follower(
         if offset < begins_at:
             return at._replace(begins_at=begins_at)
     if epoch >= 0:
-        left = _parted(partition, node, offset, epoch)
+        is_vouched_for = _is_vouched_for(partition, node, asked)
+        if partition.is_held and not is_vouched_for:
+            return at  # Nothing is read of it now, so nothing can be compared: it asks again.
+        left = _parted(partition, offset, epoch, is_vouched_for=is_vouched_for)
         if left is not None:
             return at._replace(diverging=left)
     if offset > log.log_end_offset:
@@ -87,18 +91,32 @@ def answer_follower(
     return FollowerAnswer(partition.high_watermark, log.log_start_offset, region=region)
 
 
-def _parted(partition: Partition, node: NodeId, offset: int, epoch: int) -> EpochEnd | None:
+def _is_vouched_for(partition: Partition, node: NodeId, asked: Asked) -> bool:
+    """Tell whether a follower has what is committed, or is known to follow in this leader epoch.
+
+    Compaction takes only what is committed.
+    """
+    state, view = partition.state, partition.view
+    if node in state.isr or node in state.elr:
+        return True
+    remote = None if view is None else view.remote(node)
+    return remote is not None and remote.broker_epoch == asked.broker_epoch
+
+
+def _parted(
+    partition: Partition, offset: int, epoch: int, *, is_vouched_for: bool
+) -> EpochEnd | None:
     """Return where the logs part, by the epoch of the follower's last record. Raises KafkaError."""
     log = partition.log
     end = partition.end_offset_for_epoch(epoch)
     if end.epoch < 0:
         why = f"{partition.topic_partition}: nothing is known of leader epoch {epoch}"
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
-    if shares_nothing_known(
-        end,
-        log.log_start_offset,
-        knows_epoch=log.leader_epochs.knows(epoch),
-        is_in_sync=node in partition.state.isr,
-    ):
+    knows_epoch = log.leader_epochs.knows(epoch)
+    if shares_nothing_known(knows_epoch=knows_epoch, is_vouched_for=is_vouched_for):
         return EpochEnd(epoch, 0)  # It begins anew then, for it ends below the start.
-    return divergence(end, offset, epoch)
+    left = divergence(end, offset, epoch)
+    if left is not None or is_vouched_for or end.end_offset >= log.log_end_offset:
+        return left
+    reached = reached_below(log.segments, offset, end.end_offset)
+    return end_of_what_is_left(end, log.log_start_offset, offset, reached)
