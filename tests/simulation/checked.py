@@ -3,7 +3,8 @@
 Most segments are as they were at the last look, whether at a node's log or at what its machine
 would leave, which is opened up to three times. What ``check_segment`` says follows from the bytes
 of a segment's files and from what the segment has in memory. A digest of all that is kept, if the
-check has left the files as they were.
+check has left the files as they were. A segment that compaction swaps in has not got its names yet,
+and reads what the names do not lead to: it is looked at each time.
 """
 
 import hashlib
@@ -28,17 +29,22 @@ class CheckedSegments:
     def _last_of(self, segment, disk, are_indexes_sure):
         """Check a segment; return its last offset, None without one."""
         inodes = [disk._tree.find(segment.path_of(suffix)) for suffix in SUFFIXES]
+        if not segment.is_named or inodes[0] is None:  # Those are not the bytes that it reads.
+            return _last_offset_of(check_segment(segment, are_indexes_sure=are_indexes_sure))
         digest = _digest_of(segment, inodes, are_indexes_sure)
         if digest in self._last_offsets:
             return self._last_offsets[digest]
         pending = [_pending_of(inode) for inode in inodes]
-        batches = check_segment(segment, are_indexes_sure=are_indexes_sure)
-        last = batches[-1].last_offset if batches else None
+        last = _last_offset_of(check_segment(segment, are_indexes_sure=are_indexes_sure))
         after = [disk._tree.find(segment.path_of(suffix)) for suffix in SUFFIXES]
         # One that was made anew is another file, or has been written to.
         if after == inodes and [_pending_of(inode) for inode in after] == pending:
             self._last_offsets[digest] = last
         return last
+
+
+def _last_offset_of(batches):
+    return batches[-1].last_offset if batches else None
 
 
 def _pending_of(inode):

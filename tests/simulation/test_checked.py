@@ -7,6 +7,9 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.ids import TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.directories.recovery import open_log
+from ottla.log.upkeep.cleaned_segment import CleanedSegment
+from ottla.log.upkeep.compaction import Source
+from ottla.log.upkeep.swap import Swap
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from tests.simulation import checked
@@ -85,3 +88,49 @@ def test_a_byte_that_has_turned_over_is_found(disk, log, suffix):
     file.write_at(file.size() - 1, b"\x55")
     with pytest.raises((AssertionError, KeyError)):
         known.check(log, disk, are_indexes_sure=True)
+
+
+def swapping(count, *, are_renamed):
+    """Return a node's disk and its log, of which the first ``count`` segments are swapped for one.
+
+    That one has the first batch of them and the last; it has not got its names yet.
+    """
+    disk = MemoryDisk(durability=True)
+    for directory in ("/a", DIRECTORY):
+        disk.make_directory(directory)
+    log = opened(disk)
+    for _ in range(12):
+        batch = build_batch([Record(timestamp=1_000, value=b"v" * 40)])
+        log.append(memoryview(batch), leader_epoch=0)
+    old = list(log.segments.with_ends(log.log_end_offset))[:count]
+    data = b"".join(segment.file.read_at(0, segment.size_bytes) for segment, _ in old)
+    out = bytearray(data[: len(batch)] + data[-len(batch) :])
+    group = [Source(one.base_offset, end, one.size_bytes) for one, end in old]
+    new = CleanedSegment(disk, DIRECTORY, group, 4_096)
+    new.write(out, len(out))
+    swap = Swap(disk, new.finish([]))
+    swap.commit()
+    swap.put_in_place(log, 2_000)
+    if are_renamed:
+        for one, _ in old:
+            disk.rename(one.path, one.path + ".deleted")
+    return disk, log
+
+
+@pytest.mark.parametrize("are_renamed", [False, True])
+def test_a_segment_that_is_swapped_in_is_not_taken_for_the_one_of_another_node(are_renamed):
+    known = CheckedSegments()
+    for count in (2, 1):  # Of the same size, with the same largest timestamp.
+        disk, log = swapping(count, are_renamed=are_renamed)
+        known.check(log, disk)
+
+
+@pytest.mark.parametrize("are_renamed", [False, True])
+def test_a_byte_that_has_turned_over_is_found_while_the_segment_is_swapped_in(are_renamed):
+    disk, log = swapping(2, are_renamed=are_renamed)
+    known = CheckedSegments()
+    known.check(log, disk)
+    file = disk.open(log.segments[0].path + ".swap")
+    file.write_at(file.size() - 1, b"\x55")
+    with pytest.raises(AssertionError):
+        known.check(log, disk)
