@@ -177,6 +177,19 @@ def test_a_promised_record_that_moved_is_told():
     assert "promised at 4, is at 5" in problem
 
 
+@pytest.mark.parametrize(("asked_start", "count"), [(5, 0), (4, 1)])
+def test_a_record_that_is_promised_twice_is_told_unless_the_first_was_deleted(asked_start, count):
+    """A replica that was made since does not know its producer, as with Kafka."""
+    problems = []
+    ledger = Ledger(problems.append)
+    batch = sent(ledger, 0, at=4)
+    ledger.place(WHERE).asked_start = asked_start
+    ledger.answered(batch, 0, 9)
+    assert len(problems) == count
+    ledger.judge(WHERE, [Found(9, (1, 0))], [])
+    assert len(problems) == 2 * count
+
+
 def test_a_doubled_record_is_told():
     found = [Found(4, (1, 0)), Found(5, (1, 0))]
     problems = judged(found, prepare=lambda ledger: sent(ledger, 0, at=None))

@@ -149,12 +149,15 @@ class Ledger:
             sent.is_refused = not sent.is_sequenced
         elif code in (0, 46) and is_promise:
             base_offset = base_offset if code == 0 else -1
-            if sent.base_offset not in (None, -1) and base_offset not in (-1, sent.base_offset):
+            before = sent.base_offset
+            is_moved = before not in (None, -1) and base_offset not in (-1, before)
+            # Of records that were deleted a replica made since does not know who wrote them.
+            is_deleted = is_moved and self.place(sent.place).may_be_gone(before)
+            if is_moved and not is_deleted:
                 self._problem(
-                    f"{sent.place}: {sent.ids[0]} was promised at {sent.base_offset}, "
-                    f"and at {base_offset}"
+                    f"{sent.place}: {sent.ids[0]} was promised at {before}, and at {base_offset}"
                 )
-            if sent.base_offset in (None, -1):
+            if before in (None, -1) or is_deleted:
                 sent.base_offset = base_offset
 
     def saw(self, where, found, who):
