@@ -212,6 +212,9 @@ class LogCleaner:
             and log.is_in_service
             and not log.is_swapping
             and log.segment_count > 1
+            # What lies below the start goes first. No start has looked into it: it may hold what a
+            # refused write left, or a transaction whose marker only compaction would take.
+            and not log.segments.has_full_below(log.log_start_offset)
             and self._uncleanable.get(where) != partition.topic_id
         )
 
@@ -294,6 +297,8 @@ class LogCleaner:
 
     async def _plan_if_read(self, partition: Partition, part: Cleanable) -> CleanPlan | None:
         """Return what to clean; None: the disk refused, or deletion or retention was here."""
+        if not self._is_cleanable(partition):
+            return None
         try:
             return await self._plan(partition, part)
         except (TenancyOver, FileNotFoundError):

@@ -19,7 +19,14 @@ from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.offset_checkpoints import OffsetCheckpoints
 from ottla.log.directories.recovery import open_log
 from ottla.log.directories.space import SpaceLimits
-from ottla.log.upkeep.front import drop_segments_below, raise_start_offset
+from ottla.log.upkeep.front import (
+    drop_segments_below,
+    end_below,
+    has_segments_below,
+    is_told_durably,
+    raise_start_offset,
+)
+from ottla.log.upkeep.snapshot_job import SnapshotJob
 from ottla.records.batch import iterate_headers
 from ottla.records.builder import build_batch
 from ottla.records.control import (
@@ -171,8 +178,12 @@ class Stage:
         asyncio.run(self.run_cleaner())
 
     async def run_cleaner(self):
-        """Let time pass whenever the cleaner waits for it. What was rolled has been flushed."""
+        """Let time pass whenever the cleaner waits for it. What was rolled has been flushed.
+
+        Retention has been here: a log is not cleaned while segments lie below its start.
+        """
         self.log.flush()
+        self.drop_segments()
         task = asyncio.ensure_future(self.cleaner.clean())
         while not task.done():
             await asyncio.sleep(0)
@@ -200,10 +211,17 @@ class Stage:
         self.start_offset = self.log.log_start_offset
         self.tombstones.deleted_below(self.start_offset)
         if are_segments_dropped:
-            paths = drop_segments_below(self.log, self.disk, self.start_offset, 99)
-            self.disk.sync_directory(DIRECTORY)
-            for path in paths:
-                self.disk.remove(path)
+            self.drop_segments()
+
+    def drop_segments(self):
+        """Take away what lies below the log start, as retention does."""
+        if not has_segments_below(self.log, self.start_offset):
+            return
+        tell_below(self.log, self.disk, self.start_offset)
+        paths = drop_segments_below(self.log, self.disk, self.start_offset, 99)
+        self.disk.sync_directory(DIRECTORY)
+        for path in paths:
+            self.disk.remove(path)
 
     def begin_copy(self, directory):
         self.disk.make_directory(directory)
@@ -235,6 +253,19 @@ class Stage:
             for one in self.read()
             if one.value is None
         }
+
+
+def tell_below(log, disk, offset):
+    """Make durable what segments below ``offset`` say of producers, as deletion does."""
+    if not is_told_durably(log, end_below(log, offset)):
+        job = SnapshotJob(log, disk)
+        while not job.encode(100):
+            pass
+        job.run()
+        assert job.publish(0)
+        job.clean_up()
+        job.end()
+        log.flush()
 
 
 def last_stable_offset(log):

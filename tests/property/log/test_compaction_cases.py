@@ -347,3 +347,60 @@ def test_an_abort_below_the_log_start_takes_nothing_above_it():
     stage.delete_records(2, are_segments_dropped=False)
     stage.clean()
     assert (2, b"committed") in [(one.offset, one.value) for one in stage.read()]
+
+
+def test_what_lies_below_the_log_start_goes_before_anything_is_cleaned():
+    """A power cut brought bytes of a refused write back there: the log was not compacted any more.
+
+    No start looks there.
+    """
+    stage = stage_for(min_cleanable_dirty_ratio=0.0)
+    for number in range(4):
+        put(stage, (b"a", b"%d" % number), (b"b", b"%d" % number))
+        stage.log.roll()
+    stage.log.flush()
+    stage.delete_records(3, are_segments_dropped=False)
+    with contextlib.closing(stage.disk.open(stage.log.segments[0].path)) as file:
+        file.write_at(file.size(), b"\0")
+        file.sync()
+    stage.power_cut(1)
+    stage.log.check()
+    asyncio.run(stage.cleaner.clean())
+    assert len(stage.read()) == 5
+    stage.clean()
+    assert [(one.offset, one.value) for one in stage.read()] == [(6, b"3"), (7, b"3")]
+
+
+def test_what_lies_below_a_start_that_rises_amid_the_choice_is_not_cleaned():
+    stage = stage_for(min_cleanable_dirty_ratio=0.0)
+    for number in range(4):
+        put(stage, (b"a", b"%d" % number))
+        stage.log.roll()
+    stage.log.flush()
+    cleaner = stage.cleaner
+    clean = cleaner._clean
+
+    async def clean_later(partition, part):
+        stage.delete_records(3, are_segments_dropped=False)
+        return await clean(partition, part)
+
+    cleaner._clean = clean_later
+    asyncio.run(cleaner.clean())
+    assert [segment.base_offset for segment in stage.log.segments] == [0, 1, 2, 3, 4]
+    assert [(one.offset, one.value) for one in stage.read()] == [(3, b"3")]
+
+
+def test_the_epoch_of_a_producer_of_markers_only_outlives_their_horizon():
+    """Emptied, its last marker did not tell a start without a snapshot of it."""
+    stage = stage_for(min_cleanable_dirty_ratio=0.0, delete_retention_ms=0)
+    end(stage, 3, ControlType.COMMIT, epoch=4)
+    for number in range(3):
+        stage.log.roll()
+        put(stage, (b"z", b"%d" % number))
+        stage.log.flush()
+        stage.clock.advance(1)
+        stage.clean()
+    for offset in stage.log.producers.snapshots.offsets:
+        stage.disk.remove(stage.log.producers.snapshots.path_of(offset))
+    stage.start_after_a_kill()
+    assert stage.log.producers.states.get(3).epoch == 4

@@ -305,17 +305,18 @@ class Cleaning:
         return size
 
     def _filter_control(self, header: BatchHeader, batch: memoryview) -> memoryview | bytes:
-        """Return what stays of a marker: all of it until its delete horizon has passed."""
+        """Return what stays of a marker: all of it until its delete horizon has passed.
+
+        Longer if only it tells a start which epoch its producer has: without records it would not.
+        """
         ends_nothing = self._ends_nothing(header, batch)
         now_ms = self._plan.now_ms
         has_horizon = header.has_delete_horizon
         may_go = ends_nothing and has_horizon and header.base_timestamp <= now_ms
         if may_go or not header.record_count:
-            is_last = (
-                header.last_offset in self._ends
-                or self._plan.marker_epochs.get(header.producer_id) == header.producer_epoch
-            )
-            return _emptied(header) if is_last else b""
+            if self._plan.marker_epochs.get(header.producer_id) == header.producer_epoch:
+                return batch
+            return _emptied(header) if header.last_offset in self._ends else b""
         if not ends_nothing or has_horizon:
             return batch
         horizon_ms = now_ms + self._plan.config.delete_retention_ms
