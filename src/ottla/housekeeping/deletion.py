@@ -9,7 +9,7 @@ LogManager.cleanupLogs, ReplicaManager.deleteRecords.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from posixpath import dirname
@@ -30,8 +30,10 @@ from ottla.log.health import LogState
 from ottla.log.log import Log
 from ottla.log.upkeep.front import (
     drop_segments_below,
+    end_below,
     expired_to,
     has_segments_below,
+    is_told_durably,
     raise_start_offset,
 )
 from ottla.pending import Pending, outcome_of, pending_of
@@ -88,6 +90,7 @@ class Checkpoints:
 class _Front(NamedTuple):
     """A log and the start offset that its files are to follow once it is durable."""
 
+    partition: Partition
     log: Log
     start_offset: int
 
@@ -114,8 +117,12 @@ class Deletion:
         partitions: Callable[[], Iterable[Partition]],
         leader_of: Callable[[TopicPartition], Partition],
         high_watermark_of: HighWatermarkOf,
+        tell_producers: Callable[[Log, int], Awaitable[int | None]],
     ) -> None:
-        """``leader_of``: see ``ReplicaManager.leader_of``."""
+        """``leader_of``: see ``ReplicaManager.leader_of``.
+
+        ``tell_producers``: see ``SnapshotSweep.tell_below``.
+        """
         self._log_manager = log_manager
         self._disk = log_manager.disk
         self._clock = clock
@@ -123,6 +130,7 @@ class Deletion:
         self._partitions = partitions
         self._leader_of = leader_of
         self._high_watermark_of = high_watermark_of
+        self._tell_producers = tell_producers
         self._checkpoints = Checkpoints(log_manager, executor)
         self._removals = Deadlines(clock, name="removals of old segments")
         self._in_progress = InProgress()
@@ -184,7 +192,7 @@ class Deletion:
                     outcomes[ordinal] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
             await self._drop(
                 [
-                    _Front(partition.log, start_offset)
+                    _Front(partition, partition.log, start_offset)
                     for (partition, _), start_offset in zip(wanted, outcomes, strict=True)
                     if isinstance(start_offset, int)
                 ]
@@ -255,7 +263,7 @@ class Deletion:
             return
         raise_start_offset(log, offset)
         if has_segments_below(log, log.log_start_offset):
-            fronts.append(_Front(log, log.log_start_offset))
+            fronts.append(_Front(partition, log, log.log_start_offset))
 
     async def _take_away(self, fronts: Sequence[_Front]) -> None:
         """Take whole segments away, once the log start offsets are durable."""
@@ -267,10 +275,14 @@ class Deletion:
 
     async def _drop(self, fronts: Iterable[_Front]) -> None:
         """Take whole segments away. What fails is tried again by the next retention."""
-        for log, start_offset in fronts:
+        for front in fronts:
+            _, log, start_offset = front
             try:
+                await self._tell_below(front)
                 while log.is_in_service and has_segments_below(log, start_offset):
                     paths = drop_segments_below(log, self._disk, start_offset, SEGMENTS_PER_TURN)
+                    if not paths:
+                        break  # They may be all that tells of a producer.
                     # That they go is durable already: the checkpoint says where the log starts.
                     self._remove_later(log, paths)
                     sync = partial(sync_directory, self._disk, log.directory)
@@ -284,6 +296,21 @@ class Deletion:
                     logger.error(  # noqa: TRY400 - the values are in it
                         "segments of %s stay on disk: %s", log.topic_partition, error
                     )
+
+    async def _tell_below(self, front: _Front) -> None:
+        """Have known of producers, durably, what is only in segments that are to go.
+
+        Raises KafkaError.
+        """
+        partition, log, start_offset = front
+        if not log.is_in_service or not has_segments_below(log, start_offset):
+            return
+        end_offset = end_below(log, start_offset)
+        if is_told_durably(log, end_offset):
+            return
+        flush_to = await self._tell_producers(log, end_offset)
+        if flush_to is not None and partition.log is log and log.is_in_service:
+            await partition.flush_to(min(flush_to, log.log_end_offset))
 
     def _remove_later(self, log: Log, paths: Sequence[str]) -> None:
         tenancy, place = log.tenancy, log.log_dir

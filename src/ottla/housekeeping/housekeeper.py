@@ -39,6 +39,12 @@ class Housekeeper:
         """``flush_sweep`` is the one that the replica manager tells of its partitions."""
         self._replica_manager = replica_manager
         self._flush_sweep = flush_sweep
+        self._snapshot_sweep = SnapshotSweep(
+            log_manager.disk,
+            clock,
+            executor,
+            lambda: [partition.log for partition in replica_manager.partitions],
+        )
         self.deletion = Deletion(
             log_manager,
             clock=clock,
@@ -46,6 +52,7 @@ class Housekeeper:
             partitions=lambda: replica_manager.partitions,
             leader_of=replica_manager.leader_of,
             high_watermark_of=replica_manager.hosting.high_watermark_of,
+            tell_producers=self._snapshot_sweep.tell_below,
         )
         self.relocation = Relocation(
             log_manager,
@@ -64,12 +71,6 @@ class Housekeeper:
             partitions=lambda: replica_manager.partitions,
             settings=cleaner_settings,
             save_recovery_points=self.deletion.checkpoint,
-        )
-        self._snapshot_sweep = SnapshotSweep(
-            log_manager.disk,
-            clock,
-            executor,
-            lambda: [partition.log for partition in replica_manager.partitions],
         )
 
     async def snapshot_producers(self) -> None:

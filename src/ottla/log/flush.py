@@ -35,6 +35,8 @@ class Before(NamedTuple):
     """Their log files: kept open."""
     paths: Sequence[str]
     """Other files that rolls have written: indexes, snapshots of producers. They may be gone."""
+    synced: list[str]
+    """Use: those of ``paths`` that were there; ``run`` appends them."""
     epochs: list[EpochStart] | None
     """For the leader epoch checkpoint; None: it is as it should be."""
     disk: Disk
@@ -140,6 +142,7 @@ def _sync_names(before: Before) -> None:
             sync(file)
         finally:
             file.close()
+        before.synced.append(path)
     sync_directory(before.disk, before.directory)
 
 

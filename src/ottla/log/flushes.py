@@ -6,6 +6,7 @@ twice. Syncs nothing itself: a FlushJob does, in an executor. On the loop. Sourc
 rules 1, 2, 5 and 19.
 """
 
+from collections.abc import Sequence
 from posixpath import dirname
 
 from ottla.env.disk import Disk
@@ -101,7 +102,16 @@ class Flushes(LogHealth):
         if rolled or epochs.is_dirty:
             entries = list(epochs.entries) if epochs.is_dirty else None
             paths = paths_beside(rolled, segments.active, self.directory) if rolled else ()
-            before = Before(rolled, files, paths, entries, self._disk, self.directory, self.tenancy)
+            before = Before(
+                rolled=rolled,
+                files=files,
+                paths=paths,
+                synced=[],
+                epochs=entries,
+                disk=self._disk,
+                directory=self.directory,
+                tenancy=self.tenancy,
+            )
             epochs.is_dirty = False
             segments.take_unsynced()
         job = self._flush_job = FlushJob(
@@ -131,11 +141,16 @@ class Flushes(LogHealth):
         elif job.generation == self._generation:
             self.flushed_offset = max(self.flushed_offset, job.target_offset)
             if job.before is not None:
+                self._note_synced(job.before.synced)
                 for segment in job.before.rolled:
                     self.segments.note_read(segment)  # Not before: a sync is asked of one file.
         elif job.saves_epochs:
             # Truncated meanwhile: the file may hold epochs that are gone.
             self.leader_epochs.is_dirty = True
+
+    def _note_synced(self, paths: Sequence[str]) -> None:
+        """Note that these files, which rolls have written beside the log files, are durable."""
+        raise NotImplementedError
 
     def flush(self) -> None:
         """Make everything durable now. Blocks; no flush may be in flight. Raises KafkaError."""

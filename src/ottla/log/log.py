@@ -11,6 +11,8 @@ up to where a reader may see. Between replication.partition and log.contents.seg
 Source: Kafka's UnifiedLog and LocalLog; the seed on Kafka's log; reliability rules 1, 2, 5, 6, 19.
 """
 
+from collections.abc import Sequence
+
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile, ErrorCode, KafkaError
@@ -316,6 +318,9 @@ class Log(Flushes):
             if isinstance(error, OSError):
                 self.report(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _note_synced(self, paths: Sequence[str]) -> None:
+        self.producers.note_synced(paths, self.flushed_offset)
 
     # -- read ---------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from tests.syncs import told_each
 
 
 def job_of(disk, path, file, epochs=None):
-    before = None if epochs is None else Before((), (), (), epochs, disk, path, Tenancy())
+    before = None if epochs is None else Before((), (), (), [], epochs, disk, path, Tenancy())
     return FlushJob(file, 1, 0, before)
 
 

@@ -225,13 +225,18 @@ def test_an_idle_partition_writes_no_snapshot_at_its_next_stop(place, open_parti
     assert write(open_partition(disk, directory, clean=True), 0).base_offset == 0
 
 
-def test_the_two_newest_snapshots_stay(place, open_partition, write):
+def test_the_newest_durable_snapshot_stays_with_the_one_before_and_all_after(
+    place, open_partition, write
+):
     disk, directory = place
     log = open_partition(disk, directory)
     for sequence in range(5):
         write(log, sequence)
         log.roll()
-    assert snapshots_in(disk, log.directory) == [f"{n:020d}.snapshot" for n in (4, 5)]
+        if sequence < 3:
+            log.flush()
+    assert snapshots_in(disk, log.directory) == [f"{n:020d}.snapshot" for n in (2, 3, 4, 5)]
+    log.flush()
     write(log, 5)
     log.close()
     assert snapshots_in(disk, log.directory) == [f"{n:020d}.snapshot" for n in (5, 6)]
@@ -247,6 +252,7 @@ def test_a_damaged_snapshot_is_passed_over_for_the_one_before_or_the_log(
     for sequence in range(4):
         write(log, sequence)
         log.roll()
+        log.flush()
     log.close()
     for name in snapshots_in(disk, log.directory)[-damaged:]:
         disk.open(f"{log.directory}/{name}").write_at(8, b"\xff")
@@ -263,7 +269,7 @@ def test_a_truncation_rewinds_the_producers_and_drops_later_snapshots(place, ope
         write(log, sequence)
         log.roll()
     log.truncate_to(3)
-    assert snapshots_in(disk, log.directory) == []
+    assert snapshots_in(disk, log.directory) == [f"{n:020d}.snapshot" for n in (1, 2, 3)]
     assert [one.last_sequence for one in log.producers.states.get(7).batches] == [0, 1, 2]
     assert write(log, 2).base_offset == 2
     assert write(log, 3).base_offset == 3
@@ -347,3 +353,45 @@ def test_after_a_power_cut_what_is_remembered_is_what_is_in_the_log(open_partiti
         for each in next_sequence
     )
     assert total == log.log_end_offset, "every sequence up to the last stands in the log once"
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_snapshots_do_not_pile_up_over_many_starts(place, open_partition, write, is_clean):
+    disk, directory = place
+    for sequence in range(8):
+        log = open_partition(disk, directory, clean=is_clean and sequence > 0)
+        write(log, sequence)
+        if is_clean:
+            log.close()
+        else:
+            log.roll()
+            log.flush()
+            log.abandon()
+    assert len(snapshots_in(disk, log.directory)) == 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_roll_leaves_the_snapshot_at_its_offset_as_it_is(open_partition, write, seed):
+    """It may be all that tells of what was deleted: written anew, a power cut takes it."""
+    memory = MemoryDisk(durability=True)
+    memory.make_directory("/data")
+    memory.sync_directory("/")
+    log = open_partition(memory, "/data")
+    write(log, 0)
+    log.close()
+    log = open_partition(memory, "/data", clean=True)
+    log.roll()
+    assert log.producers.snapshots.durable_to(1) == -1, "a start does not know whether it is"
+    survivor = memory.crash(SeededRng(seed))
+    (name,) = snapshots_in(survivor, log.directory)
+    data = survivor.open(f"{log.directory}/{name}").read_at(0, 1000)
+    assert [producer for producer, _ in decode_snapshot(data, 0)] == [7]
+
+
+def test_a_copy_without_its_snapshot_is_none(place, open_partition, write):
+    """Its segments may not be all that tells of producers."""
+    disk, directory = place
+    log = open_partition(disk, directory)
+    write(log, 0)
+    with pytest.raises(OSError, match="nowhere"):
+        log.producers.save_to(f"{directory}/nowhere", log.log_end_offset)

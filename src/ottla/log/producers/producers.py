@@ -12,6 +12,7 @@ log.directories.recovery. Source: Kafka's LogLoader and ``UnifiedLog.rebuildProd
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from posixpath import basename
 from typing import NamedTuple
 
 from ottla.env.clock import Clock
@@ -23,6 +24,7 @@ from ottla.log.files.layout import (
     TEMPORARY_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     parse_segment_file,
+    parse_snapshot_file,
     segment_file,
 )
 from ottla.log.producers.snapshot import ProducerSnapshots
@@ -181,10 +183,12 @@ class Producers:
 
         ``walked``: what recovery saw on its way, by base offset of the segment; saves reading those
         again. All count as heard of now. Snapshots of what lies above that end go, durably: the log
-        may pass their offset again with other batches. Blocks. Raises OSError.
+        may pass their offset again with other batches. Those of what lies below the first segment
+        go, too: batches that were between are gone. Blocks. Raises OSError.
         """
         now_ms = self._now_ms()
         self.snapshots.remove_above(log_end_offset)
+        self.snapshots.remove_below(segments[0].base_offset)
         self.generation += 1
         self.states = states = ProducerStates(self.states.expiration_ms)
         self.transactions = states.transactions
@@ -243,22 +247,40 @@ class Producers:
         offsets = self.snapshots.offsets
         return max(offsets[-1], base_offset) if offsets else base_offset
 
+    def knows_durably(self, flushed_offset: int) -> int | None:
+        """Return up to where (exclusive) batches may go, and a start still know the producers.
+
+        After a power cut, too, if the log is durable up to ``flushed_offset``. None: they all may.
+        """
+        return self.snapshots.durable_to(flushed_offset) if len(self.states) else None
+
+    def note_synced(self, paths: Sequence[str], flushed_offset: int) -> None:
+        """Note those of ``paths`` that are snapshots as durable; remove older ones. Blocks."""
+        for path in paths:
+            offset = parse_snapshot_file(basename(path))
+            if offset is not None:
+                self.snapshots.note_durable(offset)
+        self.snapshots.remove_superseded(flushed_offset)
+
     def snapshot_at_roll(self, log_end_offset: int) -> None:
         """Write a snapshot, unless that would take long: then the next sweep does.
 
         Nothing is synced. See ``ProducerSnapshots.take``. Blocks. Does not raise.
         """
         if len(self.states) <= PRODUCERS_PER_ROLL_MAX:
-            self.take_snapshot(log_end_offset, sync=False)
+            self._take_snapshot(log_end_offset, sync=False)
 
-    def take_snapshot(self, log_end_offset: int, *, sync: bool) -> None:
+    def _take_snapshot(self, log_end_offset: int, *, sync: bool) -> None:
         """Write a snapshot; see ``ProducerSnapshots.take``. Blocks. Does not raise."""
         self.snapshot_ms = int(self._clock.monotonic() * 1000)
         self.snapshots.take(self.states, log_end_offset, sync=sync)
 
     def save_to(self, directory: str, log_end_offset: int) -> None:
-        """Write a snapshot for a copy of the log in ``directory``, durable with that. Blocks."""
-        ProducerSnapshots(self._disk, directory, []).take(self.states, log_end_offset, sync=True)
+        """Write a snapshot for a copy of the log in ``directory``, durable with that. Blocks.
+
+        Raises OSError: the copy's segments may not be all that tells of producers.
+        """
+        ProducerSnapshots(self._disk, directory, []).write(self.states, log_end_offset, sync=True)
 
     def save_for_stop(self, base_offset: int, log_end_offset: int) -> None:
         """Spare the next start of a log ``[base_offset, log_end_offset)`` its replay. Blocks.
@@ -267,8 +289,10 @@ class Producers:
         """
         taken = self.snapshots.offsets
         if log_end_offset > (taken[-1] if taken else base_offset):
-            self.take_snapshot(log_end_offset, sync=True)
+            self._take_snapshot(log_end_offset, sync=True)
             self._disk.sync_directory(self._directory)
+            self.snapshots.note_durable(log_end_offset)
+            self.snapshots.remove_superseded(log_end_offset)
 
 
 class WalkedProducers(NamedTuple):

@@ -2,7 +2,8 @@
 
 Owns Kafka's file format and which of the files are kept. A snapshot is a cache: whatever is wrong
 with one, the log's batches say the same, only slower; so writing one never fails an append, and
-one that is not exactly right counts as absent (reliability rule 11). Grammar, big-endian:
+one that is not exactly right counts as absent (reliability rule 11). Batches that are removed say
+nothing any more: before they go, a snapshot must be durable (rule 14). Grammar, big-endian:
 
     snapshot = version int16 (1), crc uint32 (CRC32C of all behind it), entries, [ older ]
     entries  = count int32, count times:
@@ -19,7 +20,8 @@ the byte. Source: Kafka 4.3's ProducerStateManager, and files that it wrote.
 """
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from struct import Struct, error
 
@@ -45,7 +47,6 @@ _COUNT = Struct(">i")
 _ENTRY = Struct(">qhiqiqiq")
 _OLDER = Struct(">iqiq")
 _NO_BATCH = BatchMetadata(NO_SEQUENCE, -1, 0, -1)
-_SNAPSHOTS_KEPT = 2
 _SNAPSHOT_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -152,7 +153,7 @@ def _decode(data: bytes, now_ms: int) -> list[tuple[int, ProducerState]] | None:
 class ProducerSnapshots:
     """The snapshot files of one partition directory. Everything here blocks, for little."""
 
-    __slots__ = ("_directory", "_disk", "offsets")
+    __slots__ = ("_directory", "_disk", "_durable", "_written", "offsets")
 
     def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
         """``names``: the files in the directory."""
@@ -161,6 +162,10 @@ class ProducerSnapshots:
         parsed = (parse_snapshot_file(name) for name in names)
         self.offsets = sorted(offset for offset in parsed if offset is not None)
         """The log ended there when they were written. Invariant: ascending."""
+        self._durable: set[int] = set()
+        """Of those, the ones that no power cut can take. A start knows of none."""
+        self._written: set[int] = set()
+        """Of ``offsets``, those that were written since the start."""
 
     def path_of(self, offset: int) -> str:
         """Return the path of the snapshot of a log that ends at ``offset``."""
@@ -182,19 +187,24 @@ class ProducerSnapshots:
             states = decode_snapshot(data, now_ms)
             if states is not None:
                 return offset, states
-            self._disk.remove(self.path_of(offset))
-            self.offsets.pop()
+            self._remove(offset)
         return None
 
     def take(self, states: ProducerStates, offset: int, *, sync: bool) -> None:
-        """Write the snapshot of a log that ends at ``offset``, unless there is a later one.
+        """Write the snapshot of a log that ends at ``offset``, unless there is one, or a later one.
 
-        The two newest stay. Durable with ``sync`` once the caller has synced the directory;
-        without, a power cut may cost the file, and the next start a longer replay. Does nothing
-        when the disk refuses.
+        Durable with ``sync`` once the caller has synced the directory; without, a power cut may
+        cost the file, and the next start a longer replay. Does nothing when the disk refuses.
         """
         if self.offsets and self.offsets[-1] >= offset:
             return
+        with suppress(OSError):
+            self.write(states, offset, sync=sync)
+            self.offsets.append(offset)
+            self._written.add(offset)
+
+    def write(self, states: ProducerStates, offset: int, *, sync: bool) -> None:
+        """Write the file of a snapshot, as ``take`` does. Raises OSError."""
         path = self.path_of(offset)
         try:
             self._write(path + TEMPORARY_SUFFIX, encode_snapshot(states), sync=sync)
@@ -202,24 +212,56 @@ class ProducerSnapshots:
         except OSError:
             with suppress(OSError):
                 self._disk.remove(path + TEMPORARY_SUFFIX)
-            return
-        self.offsets.append(offset)
-        with suppress(OSError):
-            while len(self.offsets) > _SNAPSHOTS_KEPT:
-                self._disk.remove(self.path_of(self.offsets[0]))
-                del self.offsets[0]
+            raise
 
     def add(self, offset: int, flushed_offset: int) -> list[str]:
         """Note a snapshot that others have written; return the paths of those to remove.
 
-        Of what is flushed the two newest stay: what lies above may not survive a power cut.
+        They may be removed once the new one is durable: see ``note_durable``.
         """
         if offset not in self.offsets:
             insort(self.offsets, offset)
-        durable = [known for known in self.offsets if known <= flushed_offset]
-        gone = durable[:-_SNAPSHOTS_KEPT]
-        self.offsets = [known for known in self.offsets if known not in gone]
+        self._written.add(offset)
+        gone = self._superseded({*self._durable, offset}, flushed_offset)
+        for known in gone:
+            self._forget(known)
         return [self.path_of(known) for known in gone]
+
+    def note_durable(self, offset: int) -> None:
+        """Note that a snapshot was synced with its name, unless it was removed meanwhile.
+
+        One of an earlier life does not count: a sync that failed then may have left pages that
+        read back, and that no later sync writes.
+        """
+        if offset in self._written:
+            self._durable.add(offset)
+
+    def remove_superseded(self, flushed_offset: int) -> None:
+        """Remove those that nobody needs: see ``_superseded``. What the disk keeps stays known."""
+        with suppress(OSError):
+            for known in self._superseded(self._durable, flushed_offset):
+                self._remove(known)
+
+    def durable_to(self, flushed_offset: int) -> int:
+        """Return the offset of the newest snapshot that a power cut leaves to the next start.
+
+        -1: there may be none. One above ``flushed_offset`` is of no use: the log may end below it.
+        """
+        return _newest_of(self._durable, flushed_offset)
+
+    def _superseded(self, durable: AbstractSet[int], flushed_offset: int) -> list[int]:
+        """Return the offsets of those that nobody needs, ``durable`` ones given.
+
+        The newest that is sure to outlive a power cut stays, with all after it, and the one before
+        it, should it be unreadable one day.
+        """
+        newest = _newest_of(durable, flushed_offset)
+        return [known for known in self.offsets if known < newest][:-1]
+
+    def _forget(self, offset: int) -> None:
+        self.offsets.remove(offset)
+        self._written.discard(offset)
+        self._durable.discard(offset)
 
     def _write(self, path: str, data: bytes, *, sync: bool) -> None:
         file = self._disk.open(path, create=True)
@@ -236,6 +278,22 @@ class ProducerSnapshots:
         if not self.offsets or self.offsets[-1] <= offset:
             return
         while self.offsets and self.offsets[-1] > offset:
-            self._disk.remove(self.path_of(self.offsets[-1]))
-            self.offsets.pop()
+            self._remove(self.offsets[-1])
         self._disk.sync_directory(self._directory)
+
+    def remove_below(self, offset: int) -> None:
+        """Remove what was taken before a log began at ``offset``. Raises OSError.
+
+        It tells of producers as they were before batches that are gone.
+        """
+        while self.offsets and self.offsets[0] < offset:
+            self._remove(self.offsets[0])
+
+    def _remove(self, offset: int) -> None:
+        self._disk.remove(self.path_of(offset))
+        self._forget(offset)
+
+
+def _newest_of(offsets: Iterable[int], upper_offset: int) -> int:
+    """Return the largest offset that is not above ``upper_offset``; -1: there is none."""
+    return max((offset for offset in offsets if offset <= upper_offset), default=-1)

@@ -2,9 +2,10 @@
 
 In the order of reliability rule 14: ``expired_to`` decides, a log of which all is expired is rolled
 and flushed (the caller's), ``raise_start_offset`` hides, a checkpoint of it is written (the
-caller's), ``drop_segments_below`` renames, the directory is synced, the files are removed later
-(the caller's, too). Between replication and log.log; the decision itself is log.retention's. On the
-loop's thread, like the log.
+caller's), what the segments say of producers is made durable (the caller's, see
+``is_told_durably``), ``drop_segments_below`` renames, the directory is synced, the files are
+removed later (the caller's, too). Between replication and log.log; the decision itself is
+log.retention's. On the loop's thread, like the log.
 """
 
 from collections.abc import Generator, Iterator
@@ -106,25 +107,42 @@ def raise_start_offset(log: Log, offset: int) -> bool:
 
 
 def has_segments_below(log: Log, offset: int) -> bool:
-    """Tell whether ``drop_segments_below`` has something to do."""
+    """Tell whether segments lie below ``offset`` that may go, once ``is_told_durably`` holds."""
     if log.is_swapping:
         return False  # The next retention does it.
     # What is not settled may be needed yet: the snapshot that tells of it may not be durable.
     return log.segments.has_full_below(min(offset, log.settled_offset))
 
 
+def end_below(log: Log, offset: int) -> int:
+    """Return where the segments end (exclusive) that may go below ``offset``."""
+    return log.segments.holding(min(offset, log.settled_offset)).base_offset
+
+
+def is_told_durably(log: Log, offset: int) -> bool:
+    """Tell whether a start knows what batches below ``offset`` say of producers, without them.
+
+    After a power cut, too. Else a producer's next batch would be refused, or taken twice.
+    """
+    known = log.producers.knows_durably(log.flushed_offset)
+    return known is None or known >= offset
+
+
 def drop_segments_below(log: Log, disk: Disk, offset: int, count_max: int) -> list[str]:
     """Take the oldest segments, all of them below ``offset``, out of ``log``.
 
     ``offset`` is a log start offset that is durable: the log's own may be further already. At most
-    ``count_max`` go. Their files are renamed, not opened; a reader that has one open goes on
-    reading it. Returns the new paths: they may be removed once the log's directory has been synced.
-    Raises KafkaError KAFKA_STORAGE_ERROR when the disk refused the first one already.
+    ``count_max`` go, and none that may be all that tells of a producer. Their files are renamed,
+    not opened; a reader that has one open goes on reading it. Returns the new paths: they may be
+    removed once the log's directory has been synced. Raises KafkaError KAFKA_STORAGE_ERROR when the
+    disk refused the first one already.
     """
     log.ensure_open()
     paths: list[str] = []
     for _ in range(count_max):
         if not has_segments_below(log, offset):
+            break
+        if not is_told_durably(log, log.segments[1].base_offset):
             break
         try:
             paths.extend(_mark_deleted(disk, log.segments[0]))

@@ -8,6 +8,7 @@ replay (reliability rule 11). In steps, so that a hundred thousand producers nev
     run        in an executor: write and sync, the transaction index first (rule 12)
     publish    on the loop: the file gets its name, unless the log was cut or closed meanwhile
     clean_up   in an executor: make the name durable, then remove older ones
+    end        on the loop: the log knows that no power cut can take it
 
 Driven by housekeeping.snapshot_sweep. Between it and log.producer_snapshot.
 """
@@ -53,6 +54,7 @@ class SnapshotJob:
         "_log",
         "_old",
         "_path",
+        "_temporary_path",
         "offset",
     )
 
@@ -65,6 +67,8 @@ class SnapshotJob:
         producers = log.producers
         self._generation = producers.generation
         self._path = producers.snapshots.path_of(self.offset)
+        self._temporary_path = f"{self._path}.job{TEMPORARY_SUFFIX}"
+        """Another one than a roll's, which may come at the same offset meanwhile."""
         index = log.segments.active.transaction_index
         self._index_path: str | None = None
         self._index_proof = NOTHING
@@ -98,7 +102,7 @@ class SnapshotJob:
             write_sum(self._disk, self._index_path, self._index_proof)
             faults.sync_directory(self._disk, dirname(self._index_path))
         self._content = self._encoder.content()
-        file = self._disk.open(self._path + TEMPORARY_SUFFIX, create=True)
+        file = self._disk.open(self._temporary_path, create=True)
         try:
             file.truncate(0)
             file.write_at(0, self._content)
@@ -107,23 +111,23 @@ class SnapshotJob:
             file.close()
 
     def publish(self, now_ms: int) -> bool:
-        """Give the file its name; False when it tells of a history that is no more. On the loop.
+        """Give the file its name. On the loop.
 
-        Raises OSError.
+        False when it tells of a history that is no more, or segments are being swapped, or the
+        log held: then it is to be discarded. Raises OSError.
         """
-        producers = self._log.producers
-        if producers.generation != self._generation or not self._log.is_in_service:
-            self.discard()
+        log, producers = self._log, self._log.producers
+        if producers.generation != self._generation or not log.is_in_service or log.is_swapping:
             return False
-        self._disk.rename(self._path + TEMPORARY_SUFFIX, self._path)
+        self._disk.rename(self._temporary_path, self._path)
         self._old = producers.snapshots.add(self.offset, self._log.flushed_offset)
         producers.snapshot_ms = now_ms
         return True
 
     def discard(self) -> None:
-        """Remove what was written without getting its name; a start would, too."""
+        """Remove what was written without getting its name. In an executor. Does not raise."""
         with suppress(OSError, TenancyOver), self._log.tenancy.inside():
-            self._disk.remove(self._path + TEMPORARY_SUFFIX)
+            self._disk.remove(self._temporary_path)
 
     def clean_up(self) -> None:
         """Make the name durable, then remove older snapshots. In an executor. Raises as ``run``."""
@@ -131,3 +135,9 @@ class SnapshotJob:
             faults.sync_directory(self._disk, dirname(self._path))
             for path in self._old:
                 self._disk.remove(path)
+
+    def end(self) -> None:
+        """Note that it is durable, after ``clean_up``. On the loop."""
+        producers = self._log.producers
+        if producers.generation == self._generation:
+            producers.snapshots.note_durable(self.offset)
