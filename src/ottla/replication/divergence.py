@@ -23,16 +23,18 @@ def end_of_leaders_epoch(
     return None
 
 
-def shares_nothing_known(*, knows_epoch: bool, is_vouched_for: bool) -> bool:
+def shares_nothing_known(
+    leaders_end: EpochEnd, log_start_offset: int, *, knows_epoch: bool, is_vouched_for: bool
+) -> bool:
     """Tell whether nothing says that a follower's log and the leader's were ever the same.
 
-    Records of the epoch of the follower's last one, and of all before, are gone from the leader's
-    log, deleted or compacted: ``knows_epoch`` is False. The two may have parted among them, and the
-    follower knows producers and transactions of a history that is nobody's. A replica that
-    ``is_vouched_for`` has what was committed, so all that is gone, or was compared in this leader
-    epoch before. In Kafka it goes on with what it knows.
+    Records of the epoch of the follower's last one, and of all before, are deleted in the leader's
+    log: ``knows_epoch`` is False, and its next epoch begins where the log starts. The two may have
+    parted below that, and the follower knows producers and transactions of a history that is
+    nobody's. A replica that ``is_vouched_for`` has what was committed, so all that was deleted, or
+    was compared in this leader epoch before. In Kafka it goes on with what it knows.
     """
-    return not knows_epoch and not is_vouched_for
+    return not knows_epoch and not is_vouched_for and leaders_end.end_offset <= log_start_offset
 
 
 def end_of_what_is_left(

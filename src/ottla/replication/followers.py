@@ -112,8 +112,12 @@ def _parted(
     if end.epoch < 0:
         why = f"{partition.topic_partition}: nothing is known of leader epoch {epoch}"
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
-    knows_epoch = log.leader_epochs.knows(epoch)
-    if shares_nothing_known(knows_epoch=knows_epoch, is_vouched_for=is_vouched_for):
+    if shares_nothing_known(
+        end,
+        log.log_start_offset,
+        knows_epoch=log.leader_epochs.knows(epoch),
+        is_vouched_for=is_vouched_for,
+    ):
         return EpochEnd(epoch, 0)  # It begins anew then, for it ends below the start.
     left = divergence(end, offset, epoch)
     if left is not None or is_vouched_for or end.end_offset >= log.log_end_offset:

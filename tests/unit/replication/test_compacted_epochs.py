@@ -65,6 +65,16 @@ async def test_a_tail_of_an_epoch_that_the_leader_knows_does_not_stay_in_a_gap(p
     assert held(pair.following) == [(at, 22) for at in range(6)] + [(12, 24), (13, 24)]
 
 
+async def test_without_a_gap_it_goes_back_to_where_it_parted_and_keeps_the_rest(pair, words):
+    committed = [(offset, 22, "old") for offset in range(8)]
+    write(pair.leading, words, [*committed, (8, 24, "new")])
+    write(pair.following, words, [*committed, (8, 23, "alone"), (9, 23, "alone")])
+    pair.lead(0, 26, isr=(1,))
+    assert pair.answer(pair.follower.next_request()).diverging == (22, 8)
+    await pair.catch_up()
+    assert held(pair.following) == held(pair.leading)
+
+
 @pytest.mark.parametrize("gap_at", [5, 6])
 async def test_one_in_sync_keeps_what_the_leaders_log_has_no_more(pair, words, gap_at):
     """What is gone from the leader's was committed: who may be elected must not end below it."""
