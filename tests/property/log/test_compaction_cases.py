@@ -26,6 +26,7 @@ from tests.property.log.compacting import (
     check,
     data_of,
     end,
+    last_stable_offset,
     markers_of,
     put,
     stage_for,
@@ -404,3 +405,35 @@ def test_the_epoch_of_a_producer_of_markers_only_outlives_their_horizon():
         stage.disk.remove(stage.log.producers.snapshots.path_of(offset))
     stage.start_after_a_kill()
     assert stage.log.producers.states.get(3).epoch == 4
+
+
+@pytest.mark.parametrize("kind", [ControlType.COMMIT, ControlType.ABORT])
+def test_a_marker_stays_while_its_records_lie_below_the_log_start(monkeypatch, kind):
+    """A start that reads those, for there is no snapshot, would find the transaction open for ever.
+
+    Nobody would read committed records behind it, nor would anything be compacted.
+    """
+    monkeypatch.setattr("ottla.log.producers.producers.PRODUCERS_PER_ROLL_MAX", 0)
+    stage = stage_for(delete_retention_ms=0)
+    put(stage, (b"a", b"1"), producer=5, base_sequence=0)
+    stage.log.roll()
+    end(stage, 5, kind)
+    put(stage, (b"a", b"2"))
+    stage.log.roll()
+    put(stage, (b"b", b"3"))
+    stage.log.roll()
+    stage.delete_records(1, are_segments_dropped=False)
+    for _ in range(3):
+        stage.clean()
+        stage.clock.advance(1)
+        put(stage, (b"a", b"4"))
+        stage.log.roll()
+    stage.start_after_a_kill()
+    assert last_stable_offset(stage.log) == stage.log.log_end_offset
+    stage.delete_records(1, are_segments_dropped=True)
+    for _ in range(3):
+        stage.clean()
+        stage.clock.advance(1)
+        put(stage, (b"a", b"5"))
+        stage.log.roll()
+    assert not markers_of(stage)

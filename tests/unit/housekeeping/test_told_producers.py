@@ -8,6 +8,7 @@ import pytest
 from ottla.env.faulty_disk import DiskCall
 from ottla.env.rng import SeededRng
 from ottla.ids import TopicPartition
+from ottla.log.directories.copying import LogCopy
 from ottla.log.directories.recovery import open_log
 from ottla.log.upkeep.front import (
     drop_segments_below,
@@ -15,6 +16,7 @@ from ottla.log.upkeep.front import (
     is_told_durably,
     raise_start_offset,
 )
+from ottla.log.upkeep.snapshot_job import SnapshotJob
 
 T0 = TopicPartition("t", 0)
 SEGMENTS = 6
@@ -173,6 +175,85 @@ async def test_a_start_does_not_trust_the_snapshots_that_it_finds(make_node, wri
     raise_start_offset(log, SEGMENTS - 1)
     assert has_segments_below(log, SEGMENTS - 1)
     assert drop_segments_below(log, node.disk, SEGMENTS - 1, 10) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_roll_after_a_start_leaves_the_only_snapshot_as_it_is(
+    untold, write, monkeypatch, seed
+):
+    """Written anew and not synced, a power cut could take it; segments went because of it."""
+    node = untold()
+    assert await delete(node, SEGMENTS - 1) == [SEGMENTS - 1]
+    assert snapshots(node.disk) == [SEGMENTS]
+    node.partition().log.abandon()
+    monkeypatch.setattr(MANY, 2_000)
+    log = open_log(
+        node.disk,
+        node.clock,
+        "/data/t-0",
+        T0,
+        node.settings.log,
+        recovery_point=SEGMENTS,
+        log_start_offset=SEGMENTS - 1,
+        is_clean=False,
+    )
+    log.roll()
+    log.abandon()
+    state = cut(node, seed, start_offset=SEGMENTS - 1).producers.states.get(7)
+    assert [one.last_sequence for one in state.batches] == [1, 2, 3, 4, 5]
+
+
+async def test_a_roll_during_a_snapshot_at_its_offset_takes_nothing_from_it(untold, monkeypatch):
+    node = untold()
+    log = node.partition().log
+    job = SnapshotJob(log, node.disk)
+    assert job.encode(10)
+    job.run()
+    monkeypatch.setattr(MANY, 2_000)
+    log.roll()
+    assert job.publish(0)
+    job.clean_up()
+    job.end()
+    assert is_told_durably(log, SEGMENTS)
+    node.executor.run_all()
+    for seed in range(8):
+        log = cut(node, seed)
+        assert log.producers.snapshots.offsets[-1] == SEGMENTS
+        assert last_sequence(log) == SEGMENTS - 1
+
+
+async def test_a_snapshot_gets_no_name_in_a_directory_that_another_job_holds(untold):
+    """Who cuts or moves the log lists its files just then."""
+    node = untold()
+    partition = node.partition()
+    job = SnapshotJob(partition.log, node.disk)
+    assert job.encode(10)
+    job.run()
+    partition.hold()
+    assert not job.publish(0)
+    partition.release(partition.log)
+    partition.log.end_hold(is_full=False)
+    assert snapshots(node.disk) == []
+    job.discard()
+    assert [name for name in node.disk.list_directory("/data/t-0") if ".tmp" in name] == []
+
+
+async def test_a_copy_without_the_snapshot_that_its_disk_refused_is_none(untold):
+    """It would not know the producers whose batches have been removed."""
+    node = untold()
+    assert await delete(node, SEGMENTS - 1) == [SEGMENTS - 1]
+    node.disk.make_directory("/data/copy")
+    copy = LogCopy(node.disk, node.partition().log, "/data/copy")
+    copy.complete()
+    calls = node.disk.counts[DiskCall.RENAME]
+    copy = LogCopy(node.disk, node.partition().log, "/data/copy")
+    copy.complete()
+    renames = node.disk.counts[DiskCall.RENAME] - calls
+    for nth in range(1, renames + 1):
+        node.disk.fail(DiskCall.RENAME, nth=nth, errno=errno.ENOSPC)
+        with pytest.raises(OSError, match="No space"):
+            LogCopy(node.disk, node.partition().log, "/data/copy").complete()
+        node.disk.heal()
 
 
 def test_without_producers_nothing_has_to_be_told(make_node, words):
