@@ -41,6 +41,10 @@ settings.load_profile("any machine")
 # of whatever test drops it, and is blamed. Now who asks is told that there is none.
 asyncio.set_event_loop(None)
 
+# Spark's JVMs live for seconds to minutes here: they never win back the time to compile well.
+for options in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 RUNNING = []
 
 
