@@ -308,7 +308,7 @@ class Log(Flushes):
         if base_offset == segments.active.base_offset:
             return
         # Before the new segment is there: a flush syncs both files and the names.
-        self.producers.snapshot_at_roll(base_offset)
+        self.producers.snapshot_at_roll(base_offset, self.flushed_offset)
         segments.leave_unsynced()
         try:
             segments.begin(base_offset, self.config, self._clock.wall_ms())

@@ -370,6 +370,25 @@ def test_snapshots_do_not_pile_up_over_many_starts(place, open_partition, write,
     assert len(snapshots_in(disk, log.directory)) == 2
 
 
+def test_snapshots_of_many_rolls_behind_one_flush_go_a_few_at_a_time(open_partition, write):
+    """All at once took the loop seconds on a slow disk."""
+    disk = FaultyDisk(MemoryDisk())
+    disk.make_directory("/data")
+    log = open_partition(disk, "/data")
+    for sequence in range(40):
+        write(log, sequence)
+        log.roll()
+    counts = []
+    for sequence in range(40, 100):
+        before = len(snapshots_in(disk, log.directory))
+        log.flush()
+        counts.append(before - len(snapshots_in(disk, log.directory)))
+        write(log, sequence)
+        log.roll()
+    assert max(counts) == 2
+    assert len(snapshots_in(disk, log.directory)) == 3
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_roll_leaves_the_snapshot_at_its_offset_as_it_is(open_partition, write, seed):
     """It may be all that tells of what was deleted: written anew, a power cut takes it."""

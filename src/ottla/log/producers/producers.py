@@ -262,13 +262,14 @@ class Producers:
                 self.snapshots.note_durable(offset)
         self.snapshots.remove_superseded(flushed_offset)
 
-    def snapshot_at_roll(self, log_end_offset: int) -> None:
+    def snapshot_at_roll(self, log_end_offset: int, flushed_offset: int) -> None:
         """Write a snapshot, unless that would take long: then the next sweep does.
 
         Nothing is synced. See ``ProducerSnapshots.take``. Blocks. Does not raise.
         """
         if len(self.states) <= PRODUCERS_PER_ROLL_MAX:
             self._take_snapshot(log_end_offset, sync=False)
+            self.snapshots.remove_superseded(flushed_offset)
 
     def _take_snapshot(self, log_end_offset: int, *, sync: bool) -> None:
         """Write a snapshot; see ``ProducerSnapshots.take``. Blocks. Does not raise."""

@@ -47,6 +47,8 @@ _COUNT = Struct(">i")
 _ENTRY = Struct(">qhiqiqiq")
 _OLDER = Struct(">iqiq")
 _NO_BATCH = BatchMetadata(NO_SEQUENCE, -1, 0, -1)
+_REMOVED_AT_ONCE_MAX = 2
+"""On the loop: each costs up to milliseconds. More than come by one roll."""
 _SNAPSHOT_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -237,9 +239,13 @@ class ProducerSnapshots:
             self._durable.add(offset)
 
     def remove_superseded(self, flushed_offset: int) -> None:
-        """Remove those that nobody needs: see ``_superseded``. What the disk keeps stays known."""
+        """Remove some of those that nobody needs: see ``_superseded``. Blocks, for little.
+
+        What the disk keeps stays known. At each roll, too: so many rolls may pile up behind one
+        flush.
+        """
         with suppress(OSError):
-            for known in self._superseded(self._durable, flushed_offset):
+            for known in self._superseded(self._durable, flushed_offset)[:_REMOVED_AT_ONCE_MAX]:
                 self._remove(known)
 
     def durable_to(self, flushed_offset: int) -> int:
