@@ -231,12 +231,16 @@ class _Recovery:
         ):
             first -= 1
         torn_at: int | None = None
+        leader_epoch = self._leader_epoch
         sizes = [segment.size_bytes for segment in self._segments]
         for ordinal in range(first, len(self._segments)):
             segment = self._segments[ordinal]
-            if ordinal > first and not self._continues(segment):
-                torn_at = ordinal - 1
-                break
+            if ordinal > first:
+                self._leave_out_refused(ordinal - 1, leader_epoch)
+                if not self._continues(segment):
+                    torn_at = ordinal - 1
+                    break
+            leader_epoch = self._leader_epoch
             walk = self._recover_segment(segment, self._recovery_point, trusted=False)
             if walk.stopped_by is not None and self._is_only_longer(ordinal, sizes[ordinal]):
                 segment.cut_to_size()
@@ -287,6 +291,26 @@ class _Recovery:
             if segment.file.read_at(position, count).count(0) != count:
                 return False
         return True
+
+    def _leave_out_refused(self, ordinal: int, leader_epoch: int) -> None:
+        """Take out of a full segment what a refused write left behind its end.
+
+        Whole batches of it may come back by a power cut: the next segment was begun where the log
+        ended, before that they were cut off was durable. ``leader_epoch``: the last one before the
+        segment.
+        """
+        segment, successor = self._segments[ordinal : ordinal + 2]
+        end = successor.base_offset
+        if not (self._recovery_point <= end < self.next_offset and successor.size_bytes):
+            return
+        position = segment.position_of(end)
+        refused = segment.next_batch(position)
+        if position == 0 or refused is None or refused.base_offset != end:
+            return  # An offset is damaged.
+        segment.size_bytes = position
+        self._leader_epoch = leader_epoch
+        self._recover_segment(segment, min(self._recovery_point, end - 1), trusted=False)
+        segment.cut_to_size()
 
     def _continues(self, successor: Segment) -> bool:
         """Tell whether ``successor`` goes on where the segments so far end (rule 9).
