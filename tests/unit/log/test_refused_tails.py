@@ -58,6 +58,43 @@ def test_with_a_torn_one_behind_them_too(back, open_partition, batch, read_all, 
     log.check()
 
 
+@pytest.mark.parametrize("size", [0, 1, 5000])
+def test_what_a_failed_roll_left_takes_nothing_of_the_segment_before(
+    place, open_partition, batch, read_all, size
+):
+    """It was preallocated, and its removal never durable; the segment before it went on."""
+    disk, directory = place
+    log = open_partition(disk, directory)
+    log.append(batch(4), leader_epoch=3)
+    log.append(batch(3), leader_epoch=3)
+    log.flush()
+    log.abandon()
+    disk.open(f"{log.directory}/{4:020d}.log", create=True).write_at(0, bytes(size))
+    log = open_partition(disk, directory, recovery_point=4)
+    assert [record[0] for record in read_all(log)] == [*range(7)]
+    assert log.segment_count == 1
+    log.check()
+
+
+@pytest.mark.parametrize("damaged", [0, 7, 20, 65])
+def test_a_damaged_batch_after_it_takes_nothing_of_the_segment_before(
+    place, open_partition, batch, damaged
+):
+    disk, directory = place
+    log = open_partition(disk, directory)
+    log.append(batch(4), leader_epoch=3)
+    log.append(batch(3), leader_epoch=3)
+    log.abandon()
+    file = disk.open(f"{log.directory}/{4:020d}.log", create=True)
+    data = bytearray(batch(1, base_offset=4, leader_epoch=3))
+    data[damaged or 16] ^= 0xFF
+    file.write_at(0, bytes(data))
+    size = disk.size_of(log.segments[0].path)
+    with pytest.raises(CorruptFile, match="begins before offset 7"):
+        open_partition(disk, directory, recovery_point=4)
+    assert disk.size_of(log.segments[0].path) == size
+
+
 def test_a_batch_that_goes_over_the_border_is_corruption(place, open_partition, batch):
     """Its offset is damaged, or the next one's."""
     disk, directory = place

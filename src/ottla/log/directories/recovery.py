@@ -45,11 +45,9 @@ from ottla.log.log import Log
 from ottla.log.producers.producers import Producers, WalkedProducers
 from ottla.log.segment.bulk_walk import BULK_BYTES_MIN, PRODUCER_ID, BulkWalk, beginnings
 from ottla.log.segment.rewriting import write_again
-from ottla.log.segment.scan import LOOKUP_CHUNK_BYTES, Batch, Walk
+from ottla.log.segment.scan import LOOKUP_CHUNK_BYTES, Batch, Walk, are_zeros
 from ottla.log.segment.segment import RELATIVE_OFFSET_MAX, Segment
 from ottla.records.batch import NO_LEADER_EPOCH, NO_PRODUCER_ID
-
-ZEROS_READ_BYTES = 1024 * 1024
 
 
 def open_log(
@@ -286,11 +284,7 @@ class _Recovery:
         segment = self._segments[ordinal]
         if self._segments[ordinal + 1].base_offset != self.next_offset:
             return False
-        for position in range(segment.size_bytes, file_bytes, ZEROS_READ_BYTES):
-            count = min(ZEROS_READ_BYTES, file_bytes - position)
-            if segment.file.read_at(position, count).count(0) != count:
-                return False
-        return True
+        return are_zeros(segment.file, segment.size_bytes, file_bytes)
 
     def _leave_out_refused(self, ordinal: int, leader_epoch: int) -> None:
         """Take out of a full segment what a refused write left behind its end.
@@ -303,6 +297,9 @@ class _Recovery:
         end = successor.base_offset
         if not (self._recovery_point <= end < self.next_offset and successor.size_bytes):
             return
+        came = next(iter(Walk(successor.file, 0, successor.size_bytes, verify_crc=True)), None)
+        if came is None or came.base_offset != end:
+            return  # Nothing came in its place: see ``_continues``.
         position = segment.position_of(end)
         refused = segment.next_batch(position)
         if position == 0 or refused is None or refused.base_offset != end:
@@ -315,11 +312,11 @@ class _Recovery:
     def _continues(self, successor: Segment) -> bool:
         """Tell whether ``successor`` goes on where the segments so far end (rule 9).
 
-        One that begins earlier and is empty is left over from a roll that failed. What was copied
-        from another node continues, too: see ``log.replicated``.
+        One that begins earlier and is empty, or only preallocated, is left over from a roll that
+        failed. What was copied from another node continues, too: see ``log.replicated``.
         """
         if successor.base_offset < self.next_offset:
-            if successor.size_bytes:
+            if not are_zeros(successor.file, 0, successor.size_bytes):
                 why = f"begins before offset {self.next_offset}, where its predecessor ends"
                 raise CorruptFile(successor.path, why)
             return False

@@ -173,3 +173,12 @@ class Walk:
 
     def _read(self, position: int, length: int) -> memoryview:
         return memoryview(self._file.read_at(position, min(length, self._end - position)))
+
+
+def are_zeros(file: File, start: int, end: int) -> bool:
+    """Tell whether all bytes of ``file`` in ``[start, end)`` are zeros. Blocks. Raises OSError."""
+    for position in range(start, end, SCAN_CHUNK_BYTES):
+        count = min(SCAN_CHUNK_BYTES, end - position)
+        if file.read_at(position, count).count(0) != count:
+            return False
+    return True
