@@ -27,6 +27,7 @@ from ottla.metadata.store import (
     MetadataStore,
     Put,
     Session,
+    SessionGone,
     SessionState,
 )
 from ottla.metadata.values import (
@@ -112,10 +113,11 @@ class Membership:
     async def join(self) -> int:
         """Register this node and take the controller's seat if it is free; return the revision.
 
-        From then on the node stays a member until ``leave``. Raises AlreadyRegistered when a node
-        with this id is alive; SessionGone, Unavailable, Ambiguous.
+        From then on the node stays a member until ``leave``. A session that is lost meanwhile is
+        replaced. Raises AlreadyRegistered when a node with this id is alive; Unavailable,
+        Ambiguous.
         """
-        revision = await self._register()
+        revision = await self._register_at_last()
         self._has_joined = True
         if self.state is SessionState.LOST:  # It was lost during the last await.
             self._join_again()
@@ -152,6 +154,15 @@ class Membership:
             [Guard(live, mod_rev=entry.mod_rev)],
             [Put(live, encode_broker(self._broker), session.id)],
         )
+
+    async def _register_at_last(self) -> int:
+        """Register, with a session anew for each that is lost meanwhile."""
+        while True:
+            try:
+                return await self._register()
+            except SessionGone:
+                logger.warning("this node's session was lost while it joined: it tries again")
+                await pause(self._clock, REJOIN_RETRY_SECONDS)
 
     async def _register(self) -> int:
         await self.before()

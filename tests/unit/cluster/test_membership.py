@@ -59,6 +59,30 @@ async def test_a_node_that_must_not_register_leaves_no_trace(store, membership):
     assert not await is_member(store)
 
 
+@pytest.mark.parametrize("after_commits", [0, 1])
+async def test_a_session_that_is_lost_while_a_node_joins_is_replaced(
+    store, clock, membership, after_commits, monkeypatch
+):
+    """World n1129q.186: a node that stood still for a while amid its start ended."""
+    commit, left = store.commit, [after_commits]
+
+    async def late(guards, ops):
+        left[0] -= 1
+        if left[0] == -1:
+            await membership._session.close()
+        return await commit(guards, ops)
+
+    monkeypatch.setattr(store, "commit", late)
+    joining = asyncio.ensure_future(membership.join())
+    await turns()
+    assert not joining.done()
+    assert not await is_member(store)
+    clock.advance(REJOIN_RETRY_SECONDS)
+    await turns()
+    assert joining.result() > 0
+    assert await is_member(store)
+
+
 async def test_whether_it_may_register_is_asked_again_when_its_session_is_lost(
     store, clock, membership
 ):
