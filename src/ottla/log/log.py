@@ -30,7 +30,7 @@ from ottla.log.append import (
 from ottla.log.config import LogConfig
 from ottla.log.contents.invariants import check_log
 from ottla.log.contents.leader_epochs import EpochEnd, LeaderEpochs
-from ottla.log.contents.rolling import must_roll
+from ottla.log.contents.rolling import is_end_doubtful, must_roll
 from ottla.log.contents.segments import Segments
 from ottla.log.files.faults import SyncFailed, sync, sync_directory
 from ottla.log.flushes import Flushes
@@ -281,18 +281,18 @@ class Log(Flushes):
         next flush, off the loop; nothing above the flushed offset is promised to anybody. Only of a
         compacted log the old segment is synced here (with ``flush.messages=1``, when almost all of
         it is on the disk already), since recovery could not tell a lost end from what compaction
-        took (reliability rules 6 and 9); and the transaction index, if something in it is new.
+        took (reliability rules 6 and 9); one of which a refused write was cut off, since that could
+        come back behind its end; and the transaction index, if something in it is new.
         Raises KafkaError KAFKA_STORAGE_ERROR; the old segment stays active.
         """
         base_offset = self.log_end_offset if base_offset is None else base_offset
         segments = self.segments
-        is_unflushed = self.flushed_offset != self.log_end_offset
         is_jump = base_offset != self.log_end_offset
+        is_unflushed = self.flushed_offset != self.log_end_offset
+        must_sync = is_jump or is_end_doubtful(segments.active, self.config, is_unflushed)
         try:
             segments.active.seal(sync=False)
-            if is_jump or (
-                is_unflushed and self.config.is_compacted and self.config.flush_messages == 1
-            ):
+            if must_sync:
                 sync(segments.active.file)
             if is_jump:
                 for segment in segments.unsynced:

@@ -1,6 +1,7 @@
 """Decides when the active segment rolls: it is full, its indexes are full, or it is old enough.
 
-Used by log.log before each append. Source: Kafka's LogSegment.shouldRoll.
+And whether its end is to be durable before. Used by log.log before each append and roll. Source:
+Kafka's LogSegment.shouldRoll.
 """
 
 import zlib
@@ -42,6 +43,15 @@ def must_roll(
         or active.index_bytes > config.segment_index_bytes
         or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
     )
+
+
+def is_end_doubtful(active: Segment, config: LogConfig, is_unflushed: bool) -> bool:
+    """Tell whether a power cut could leave another end to a full segment than what comes behind it.
+
+    A refused write was cut off it, and could come back; or it is compacted, and a lost end would
+    look like a gap. ``is_unflushed``: not all of the log is durable.
+    """
+    return active.is_cut or (is_unflushed and config.is_compacted and config.flush_messages == 1)
 
 
 def time_of_first_batch(segment: Segment) -> int:

@@ -202,8 +202,14 @@ class _Recovery:
         size_bytes = segment.size_bytes
         walk = self._recover_segment(segment, INT64_MAX, trusted=True)
         if walk.stopped_by is not None or segment.size_bytes != size_bytes:
-            # Everything was whole and synced when the process stopped.
-            raise CorruptFile(segment.path, f"after a clean stop: {walk.stopped_by}", walk.position)
+            if self.next_offset != self._recovery_point:
+                # Everything was whole and synced when the process stopped.
+                why = f"after a clean stop: {walk.stopped_by}"
+                raise CorruptFile(segment.path, why, walk.position)
+            # A refused write left it, and no sync came after its cut: see ``Log.write_refused``.
+            size_bytes = segment.size_bytes
+            segment.cut_to_size()
+            sync(segment.file)
         self._check_end()
         self._settle_epochs()
         # Else an index is missing or useless: the next stop writes what this walk made of it.
@@ -229,16 +235,12 @@ class _Recovery:
         ):
             first -= 1
         torn_at: int | None = None
-        leader_epoch = self._leader_epoch
         sizes = [segment.size_bytes for segment in self._segments]
         for ordinal in range(first, len(self._segments)):
             segment = self._segments[ordinal]
-            if ordinal > first:
-                self._leave_out_refused(ordinal - 1, leader_epoch)
-                if not self._continues(segment):
-                    torn_at = ordinal - 1
-                    break
-            leader_epoch = self._leader_epoch
+            if ordinal > first and not self._continues(segment):
+                torn_at = ordinal - 1
+                break
             walk = self._recover_segment(segment, self._recovery_point, trusted=False)
             if walk.stopped_by is not None and self._is_only_longer(ordinal, sizes[ordinal]):
                 segment.cut_to_size()
@@ -285,29 +287,6 @@ class _Recovery:
         if self._segments[ordinal + 1].base_offset != self.next_offset:
             return False
         return are_zeros(segment.file, segment.size_bytes, file_bytes)
-
-    def _leave_out_refused(self, ordinal: int, leader_epoch: int) -> None:
-        """Take out of a full segment what a refused write left behind its end.
-
-        Whole batches of it may come back by a power cut: the next segment was begun where the log
-        ended, before that they were cut off was durable. ``leader_epoch``: the last one before the
-        segment.
-        """
-        segment, successor = self._segments[ordinal : ordinal + 2]
-        end = successor.base_offset
-        if not (self._recovery_point <= end < self.next_offset and successor.size_bytes):
-            return
-        came = next(iter(Walk(successor.file, 0, successor.size_bytes, verify_crc=True)), None)
-        if came is None or came.base_offset != end:
-            return  # Nothing came in its place: see ``_continues``.
-        position = segment.position_of(end)
-        refused = segment.next_batch(position)
-        if position == 0 or refused is None or refused.base_offset != end:
-            return  # An offset is damaged.
-        segment.size_bytes = position
-        self._leader_epoch = leader_epoch
-        self._recover_segment(segment, min(self._recovery_point, end - 1), trusted=False)
-        segment.cut_to_size()
 
     def _continues(self, successor: Segment) -> bool:
         """Tell whether ``successor`` goes on where the segments so far end (rule 9).

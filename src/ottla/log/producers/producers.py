@@ -210,13 +210,15 @@ class Producers:
         bases = [segment.base_offset for segment in segments]
         first = max(bisect_right(bases, offset) - 1, 0)
         _vouch(segments[:first])
-        for segment in segments[first:]:
+        # Up to where the next one begins: below the log start more of it may have come back.
+        ends = [*bases[first + 1 :], log_end_offset]
+        for segment, end in zip(segments[first:], ends, strict=True):
             index = segment.transaction_index
             if index is not None:
                 index.keep_below(offset)
             if offset < log_end_offset:
                 seen = walked.get(segment.base_offset) if walked else None
-                _replay(segment, offset, seen, states, now_ms, partial(_enter, segment))
+                _replay(segment, offset, seen, states, now_ms, partial(_enter, segment), end)
             if segment.transaction_index is not None:
                 # The next snapshot spares later starts this replay.
                 segment.transaction_index.sync()
@@ -324,11 +326,12 @@ def _make_indexes(
     never none: nothing would tell that there should be one. Raises OSError.
     """
     states = ProducerStates(expiration_ms)
-    for segment in segments:
+    bases = [segment.base_offset for segment in segments]
+    for segment, after in zip(segments, [*bases[1:], end_offset], strict=True):
         aborted: list[AbortedTransaction] = []
-        if segment.base_offset < end_offset:
-            base_offset = segment.base_offset
-            _replay(segment, base_offset, None, states, now_ms, aborted.append, end_offset)
+        base_offset, end = segment.base_offset, min(after, end_offset)
+        if base_offset < end:
+            _replay(segment, base_offset, None, states, now_ms, aborted.append, end)
         if not aborted:
             segment.remove_transaction_index()
             continue

@@ -164,7 +164,7 @@ class Segment(SegmentFiles):
         """
         latest = self.largest_timestamp()
         self.indexes.times.append(*latest)
-        if self._mapped is not None:
+        if self._mapped is not None or self.is_cut:  # The disk may have refused it before.
             self.cut_to_size()
         if sync and (self.is_cut or not is_flushed):
             faults.sync(self.file)
