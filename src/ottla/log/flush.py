@@ -23,7 +23,7 @@ from ottla.log.files.layout import (
     segment_file,
 )
 from ottla.log.files.tenancy import Tenancy, TenancyOver
-from ottla.log.segment.segment import Segment
+from ottla.log.segment.segment import Segment, with_ends
 
 
 class Before(NamedTuple):
@@ -151,9 +151,8 @@ def paths_beside(rolled: Sequence[Segment], active: Segment, directory: str) -> 
 
     ``active``: the segment behind the last of them.
     """
-    ends = [segment.base_offset for segment in (*rolled[1:], active)]
     paths = []
-    for segment, end in zip(rolled, ends, strict=True):
+    for segment, end in with_ends(rolled, active.base_offset):
         paths += [segment.path_of(suffix) for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
         paths.append(f"{directory}/{segment_file(end, SNAPSHOT_SUFFIX)}")
     return paths

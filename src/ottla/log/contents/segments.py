@@ -21,7 +21,7 @@ from ottla.log.files.faults import sync, sync_directory
 from ottla.log.files.layout import DELETED_SUFFIX, LOG_SUFFIX, segment_file
 from ottla.log.segment.full_files import FullFiles
 from ottla.log.segment.scan import Batch
-from ottla.log.segment.segment import Segment
+from ottla.log.segment.segment import Segment, with_ends
 
 
 class Found(NamedTuple):
@@ -92,7 +92,7 @@ class Segments(Sequence[Segment]):
 
     def with_ends(self, log_end_offset: int) -> Iterator[tuple[Segment, int]]:
         """Yield each segment and the offset where it ends (exclusive)."""
-        return zip(self._segments, [*self._base_offsets[1:], log_end_offset], strict=True)
+        return with_ends(self._segments, log_end_offset)
 
     # -- finding ------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ from ottla.log.producers.producers import Producers, WalkedProducers
 from ottla.log.segment.bulk_walk import BULK_BYTES_MIN, PRODUCER_ID, BulkWalk, beginnings
 from ottla.log.segment.rewriting import write_again
 from ottla.log.segment.scan import LOOKUP_CHUNK_BYTES, Batch, Walk, are_zeros
-from ottla.log.segment.segment import RELATIVE_OFFSET_MAX, Segment
+from ottla.log.segment.segment import RELATIVE_OFFSET_MAX, Segment, with_ends
 from ottla.records.batch import NO_LEADER_EPOCH, NO_PRODUCER_ID
 
 
@@ -264,8 +264,7 @@ class _Recovery:
         What lies above the recovery point may be in memory only, and clean: it is written again.
         ``is_as_it_was``: nothing lies there, and nothing was cut. ``is_cut``: of the last one.
         """
-        ends = [segment.base_offset for segment in self._segments[first + 1 :]]
-        for segment, end in zip(self._segments[first:], [*ends, self.next_offset], strict=True):
+        for segment, end in with_ends(self._segments[first:], self.next_offset):
             if end > self._recovery_point:
                 write_again(segment, max(self._recovery_point, segment.base_offset))
         for segment in self._segments[first:-1]:

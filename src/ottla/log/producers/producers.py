@@ -31,7 +31,7 @@ from ottla.log.producers.snapshot import ProducerSnapshots
 from ottla.log.producers.states import BatchMetadata, ProducerStates
 from ottla.log.segment.bulk_walk import headers_at, producer_positions
 from ottla.log.segment.scan import Batch
-from ottla.log.segment.segment import Segment
+from ottla.log.segment.segment import Segment, with_ends
 from ottla.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.log.segment.transaction_proof import is_confirmed, read_marker
 from ottla.log.segment.transaction_sum import sum_path
@@ -211,8 +211,7 @@ class Producers:
         first = max(bisect_right(bases, offset) - 1, 0)
         _vouch(segments[:first])
         # Up to where the next one begins: below the log start more of it may have come back.
-        ends = [*bases[first + 1 :], log_end_offset]
-        for segment, end in zip(segments[first:], ends, strict=True):
+        for segment, end in with_ends(segments[first:], log_end_offset):
             index = segment.transaction_index
             if index is not None:
                 index.keep_below(offset)
@@ -326,8 +325,7 @@ def _make_indexes(
     never none: nothing would tell that there should be one. Raises OSError.
     """
     states = ProducerStates(expiration_ms)
-    bases = [segment.base_offset for segment in segments]
-    for segment, after in zip(segments, [*bases[1:], end_offset], strict=True):
+    for segment, after in with_ends(segments, end_offset):
         aborted: list[AbortedTransaction] = []
         base_offset, end = segment.base_offset, min(after, end_offset)
         if base_offset < end:

@@ -13,6 +13,7 @@ Source: Kafka's LogSegment; the seed on Kafka's log ("floor entry, then scan").
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from ottla.env.disk import Buffer, Disk, File
@@ -435,3 +436,12 @@ def _is_passed(timestamp: int, behind: Walk) -> bool:
     Then the time index has lost entries at its end, which leaves no other trace.
     """
     return any(batch.max_timestamp > timestamp for batch in behind)
+
+
+def with_ends(segments: Sequence[Segment], end_offset: int) -> Iterator[tuple[Segment, int]]:
+    """Yield each segment and the offset where it ends (exclusive): the last one at ``end_offset``.
+
+    ``segments``: oldest first; at least one.
+    """
+    ends = [segment.base_offset for segment in segments[1:]]
+    return zip(segments, [*ends, end_offset], strict=True)
