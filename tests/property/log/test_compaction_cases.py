@@ -407,6 +407,15 @@ def test_the_epoch_of_a_producer_of_markers_only_outlives_their_horizon():
     assert stage.log.producers.states.get(3).epoch == 4
 
 
+def clean_thrice(stage, value):
+    """Clean, with time enough in between for whatever has a horizon to go, and something new."""
+    for _ in range(3):
+        stage.clean()
+        stage.clock.advance(1)
+        put(stage, (b"a", value))
+        stage.log.roll()
+
+
 @pytest.mark.parametrize("kind", [ControlType.COMMIT, ControlType.ABORT])
 def test_a_marker_stays_while_its_records_lie_below_the_log_start(monkeypatch, kind):
     """A start that reads those, for there is no snapshot, would find the transaction open for ever.
@@ -423,17 +432,9 @@ def test_a_marker_stays_while_its_records_lie_below_the_log_start(monkeypatch, k
     put(stage, (b"b", b"3"))
     stage.log.roll()
     stage.delete_records(1, are_segments_dropped=False)
-    for _ in range(3):
-        stage.clean()
-        stage.clock.advance(1)
-        put(stage, (b"a", b"4"))
-        stage.log.roll()
+    clean_thrice(stage, b"4")
     stage.start_after_a_kill()
     assert last_stable_offset(stage.log) == stage.log.log_end_offset
     stage.delete_records(1, are_segments_dropped=True)
-    for _ in range(3):
-        stage.clean()
-        stage.clock.advance(1)
-        put(stage, (b"a", b"5"))
-        stage.log.roll()
+    clean_thrice(stage, b"5")
     assert not markers_of(stage)

@@ -17,6 +17,7 @@ from ottla.log.upkeep.front import (
     raise_start_offset,
 )
 from ottla.log.upkeep.snapshot_job import SnapshotJob
+from tests.unit.housekeeping.test_deletion import finish
 
 T0 = TopicPartition("t", 0)
 SEGMENTS = 6
@@ -56,24 +57,14 @@ def snapshots(disk):
     return [int(name[:20]) for name in names if name.endswith(".snapshot")]
 
 
-async def finish(node, pending=None):
-    for _ in range(80):
-        await asyncio.sleep(0)
-        node.executor.run_all()
-    if pending is not None:
-        assert pending.is_done
-        return pending.value
-    return None
-
-
 async def delete(node, offset):
     return await finish(node, node.housekeeper.deletion.delete_records([(T0, offset)]))
 
 
-def cut(node, seed, *, start_offset=0):
-    """Cut the power, and open the log again."""
-    log = open_log(
-        node.disk._inner.crash(SeededRng(seed)),
+def opened(node, disk, *, start_offset=0):
+    """Open the log of partition 0 as a start does that was not preceded by a clean stop."""
+    return open_log(
+        disk,
         node.clock,
         "/data/t-0",
         T0,
@@ -82,6 +73,11 @@ def cut(node, seed, *, start_offset=0):
         log_start_offset=start_offset,
         is_clean=False,
     )
+
+
+def cut(node, seed, *, start_offset=0):
+    """Cut the power, and open the log again."""
+    log = opened(node, node.disk._inner.crash(SeededRng(seed)), start_offset=start_offset)
     log.check()
     return log
 
@@ -162,16 +158,7 @@ async def test_a_start_does_not_trust_the_snapshots_that_it_finds(make_node, wri
     node = make_node(segment_bytes=100)
     for sequence in range(SEGMENTS):
         write(node, sequence)
-    log = open_log(
-        node.disk,
-        node.clock,
-        "/data/t-0",
-        T0,
-        node.settings.log,
-        recovery_point=SEGMENTS,
-        log_start_offset=0,
-        is_clean=False,
-    )
+    log = opened(node, node.disk)
     raise_start_offset(log, SEGMENTS - 1)
     assert has_segments_below(log, SEGMENTS - 1)
     assert drop_segments_below(log, node.disk, SEGMENTS - 1, 10) == []
@@ -187,16 +174,7 @@ async def test_a_roll_after_a_start_leaves_the_only_snapshot_as_it_is(
     assert snapshots(node.disk) == [SEGMENTS]
     node.partition().log.abandon()
     monkeypatch.setattr(MANY, 2_000)
-    log = open_log(
-        node.disk,
-        node.clock,
-        "/data/t-0",
-        T0,
-        node.settings.log,
-        recovery_point=SEGMENTS,
-        log_start_offset=SEGMENTS - 1,
-        is_clean=False,
-    )
+    log = opened(node, node.disk, start_offset=SEGMENTS - 1)
     log.roll()
     log.abandon()
     state = cut(node, seed, start_offset=SEGMENTS - 1).producers.states.get(7)
