@@ -419,7 +419,7 @@ class Partition(PartitionYields):
         if offset == HIGH_WATERMARK:
             offset = self.high_watermark
         if not 0 <= offset <= self.high_watermark:
-            check_standing(self)  # Else the next leader may have committed it.
+            check_standing(self, is_final=True)  # The next leader may have committed it.
             why = f"{self.topic_partition}: {offset} is not in [0, {self.high_watermark}]"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
         raise_start_offset(self.log, offset)
@@ -470,20 +470,29 @@ def _append(partition: Partition, records: memoryview | Analysis) -> AppendResul
         return log.append_analysed(records, leader_epoch=epoch)
     except KafkaError as error:
         if error.code in _OF_PRODUCERS:
-            check_standing(partition)  # Else the next leader has what this one misses.
+            check_standing(partition, is_final=True)  # The next leader may have more.
         raise
 
 
 def check_standing(
-    partition: Partition, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    one: Partition, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER, *, is_final: bool = False
 ) -> None:
-    """Raise KafkaError with ``code`` if another node may lead by now."""
-    if may_be_replaced(partition):
-        why = f"{partition.topic_partition}: another node may lead by now, unheard of here"
+    """Raise KafkaError with ``code`` if another node may lead by now, as ``may_be_replaced``."""
+    if may_be_replaced(one, is_final=is_final):
+        why = f"{one.topic_partition}: another node may lead by now, unheard of here"
         raise KafkaError(code, why)
 
 
-def may_be_replaced(partition: Partition) -> bool:
-    """Tell whether another node may lead by now, unheard of here: it may have what is not here."""
-    may_take = partition.may_take
-    return partition.is_given_away or (may_take is not None and not may_take(partition))
+def may_be_replaced(partition: Partition, *, is_final: bool = False) -> bool:
+    """Tell whether another node may lead by now, unheard of here: it may have what is not here.
+
+    ``is_final``: who is refused would not ask again, so what was heard lately does not count.
+    """
+    may_take, confirm = partition.may_take, partition.confirm
+    if partition.is_given_away or (may_take is not None and not may_take(partition)):
+        return True
+    if confirm is None or not is_final:
+        return False
+    asked = confirm(partition)
+    asked.cancel()  # Harmless when it is answered.
+    return not asked.value

@@ -68,13 +68,13 @@ class Standing:
         self._certain_until = certain_until
         self._signs: dict[tuple[TopicPartition, NodeId], _Sign] = {}
         """Invariant: empty while the registration is certain for long."""
-        self._questions: list[_Question] = []
-        """Use: what waits for fetches. Invariant: in the order in which they were asked."""
+        self._questions: dict[TopicPartition, list[_Question]] = {}
+        """Use: what waits for fetches. Invariant: no list is empty; in the order of asking."""
 
     def stop(self) -> None:
         """Ask no more, and confirm nothing more."""
         self._stop()
-        for question in list(self._questions):
+        for question in self._all_questions():
             self._end(question, is_confirmed=False)
 
     def fetched(self, partition: Partition, node: NodeId) -> None:
@@ -83,7 +83,7 @@ class Standing:
         if now < self._certain_until() - PREPARED_SECONDS:
             if self._signs:
                 self._signs.clear()
-            for question in list(self._questions):  # It is certain again: nobody was elected.
+            for question in self._all_questions():  # It is certain again: nobody was elected.
                 self._end(question, is_confirmed=_leads_yet(question))
             return
         key, epoch = (partition.topic_partition, node), partition.leader_epoch
@@ -91,7 +91,7 @@ class Standing:
         is_known = before is not None and before.epoch == epoch
         followed_at = before.heard_at if before is not None and is_known else float("-inf")
         self._signs[key] = _Sign(epoch, now, followed_at)
-        for question in list(self._questions):
+        for question in list(self._questions.get(partition.topic_partition, ())):
             if question.partition is partition and self._is_answered(question):
                 self._end(question, is_confirmed=_leads_yet(question))
 
@@ -120,7 +120,7 @@ class Standing:
 
         timer = self._clock.call_later(CONFIRMED_SECONDS, end)
         question = _Question(partition, partition.leader_epoch, now, timer, answer)
-        self._questions.append(question)
+        self._questions.setdefault(partition.topic_partition, []).append(question)
         answer.on_cancel(end)
         return answer
 
@@ -129,8 +129,17 @@ class Standing:
             question.partition, question.asked_at
         )
 
+    def _all_questions(self) -> list[_Question]:
+        return [question for asked in self._questions.values() for question in asked]
+
     def _end(self, question: _Question, *, is_confirmed: bool) -> None:
-        self._questions.remove(question)
+        if question.answer.is_done:  # Another answer ended it: its connection has gone.
+            return
+        where = question.partition.topic_partition
+        asked = self._questions[where]
+        asked.remove(question)
+        if not asked:
+            del self._questions[where]
         question.timer.cancel()
         question.answer.resolve(is_confirmed)
 

@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.errors import ErrorCode
+from ottla.pending import Pending, outcome_of
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -29,6 +30,10 @@ def broker(serve, words):
 
 
 def ask(broker, version, *parts, topic="t", isolation_level=0):
+    return outcomes(begin(broker, version, *parts, topic=topic, isolation_level=isolation_level))
+
+
+def begin(broker, version, *parts, topic="t", isolation_level=0):
     request = ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation_level,
@@ -44,7 +49,11 @@ def ask(broker, version, *parts, topic="t", isolation_level=0):
             )
         ],
     )
-    (answer,) = broker.list_offsets(request, version).topics
+    return broker.list_offsets(request, version)
+
+
+def outcomes(response):
+    (answer,) = response.topics
     return [
         (part.error_code, part.timestamp, part.offset, part.leader_epoch)
         for part in answer.partitions
@@ -129,3 +138,47 @@ def test_who_may_have_been_replaced_tells_no_end(broker):
     assert ask(broker, 7, (0, -1, -1)) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1, -1)]
     partition.may_take = lambda _: True
     assert ask(broker, 7, (0, -1, -1)) == [(0, -1, 9, 0)]
+
+
+NOT_LEADER = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), -1, -1, -1)
+
+
+@pytest.fixture
+def doubted(broker):
+    """Both partitions may be led by another node: ``(partition index, whether it is not)``."""
+    asked = []
+    for index in (0, 1):
+        partition = broker.node.partition(index)
+        partition.confirm = lambda one: asked.append((one, Pending())) or asked[-1][1]
+    return asked
+
+
+@pytest.mark.parametrize("timestamp", [-1, -2, -3, 0, 9000])
+async def test_an_offset_is_told_once_it_is_sure_that_nobody_else_leads(broker, doubted, timestamp):
+    """Once for three seconds, by what was heard: a reader saw the end go back."""
+    told, refused = (begin(broker, 8, (0, timestamp, -1)) for _ in range(2))
+    assert not told.is_done
+    doubted[0][1].resolve(True)
+    doubted[1][1].resolve(False)
+    told, refused = outcomes(await outcome_of(told)), outcomes(await outcome_of(refused))
+    broker.node.partition(0).confirm = None
+    assert told == ask(broker, 8, (0, timestamp, -1))
+    assert refused == [NOT_LEADER]
+
+
+async def test_all_partitions_are_asked_about_before_one_is_waited_for(broker, doubted):
+    pending = begin(broker, 8, (0, -1, -1), (1, -1, -1))
+    assert len(doubted) == 2
+    doubted[1][1].resolve(True)
+    assert not pending.is_done
+    doubted[0][1].resolve(True)
+    assert outcomes(await outcome_of(pending)) == [(0, -1, 9, 0), (0, -1, 0, 0)]
+
+
+def test_nobody_is_asked_for_a_client_that_has_gone(broker, doubted):
+    ended = []
+    pending = begin(broker, 8, (0, -1, -1), (1, -1, -1))
+    for index, (_, asked) in enumerate(doubted):
+        asked.on_cancel(lambda index=index: ended.append(index))
+    pending.cancel()
+    assert sorted(ended) == [0, 1]

@@ -9,6 +9,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.log.append import own
 from ottla.metadata.values import PartitionState
+from ottla.pending import Pending
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.replication.replica_state import LeaderView, Proposal
 from ottla.replication.standing import (
@@ -19,6 +20,19 @@ from ottla.replication.standing import (
 )
 
 TTL_SECONDS = 9.0
+
+
+def doubts(*, is_sure):
+    """Pairs of ``may_take`` and ``confirm``: what was heard lately, and what is certain now."""
+    if is_sure:
+        return ((lambda _: True, None), (lambda _: True, lambda _: answered()))
+    return ((lambda _: True, lambda _: Pending()), (lambda _: False, None))
+
+
+def answered():
+    answer = Pending()
+    answer.resolve(True)
+    return answer
 
 
 class Leader:
@@ -168,10 +182,10 @@ def test_a_gap_in_a_sequence_is_not_told_in_doubt(node, words):
         (True, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
         (False, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     ):
-        partition.may_take = lambda _, sure=is_sure: sure
-        with pytest.raises(KafkaError) as refused:
-            partition.append(memoryview(words.batch(**beyond)), acks=-1)
-        assert refused.value.code is code
+        for partition.may_take, partition.confirm in doubts(is_sure=is_sure):
+            with pytest.raises(KafkaError) as refused:
+                partition.append(memoryview(words.batch(**beyond)), acks=-1)
+            assert refused.value.code is code
 
 
 def test_a_sequence_of_the_past_is_not_told_of_in_doubt(node, words):
@@ -190,10 +204,38 @@ def test_a_sequence_of_the_past_is_not_told_of_in_doubt(node, words):
         (True, ErrorCode.UNKNOWN_PRODUCER_ID),
         (False, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     ):
-        partition.may_take = lambda _, sure=is_sure: sure
-        with pytest.raises(KafkaError) as refused:
-            partition.append(memoryview(words.batch(**one)), acks=-1)
-        assert refused.value.code is code
+        for partition.may_take, partition.confirm in doubts(is_sure=is_sure):
+            with pytest.raises(KafkaError) as refused:
+                partition.append(memoryview(words.batch(**one)), acks=-1)
+            assert refused.value.code is code
+
+
+def test_an_offset_beyond_the_end_is_not_told_in_doubt(node):
+    """The next leader may have it: its reader would begin at another offset."""
+    partition = node.partition()
+    for is_sure, code in (
+        (True, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (False, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ):
+        for partition.may_take, partition.confirm in doubts(is_sure=is_sure):
+            (fetched,) = node.fetch((0, 9), max_wait_ms=0)
+            assert fetched.code is code
+            with pytest.raises(KafkaError) as refused:
+                partition.delete_records(9)
+            assert refused.value.code is code
+
+
+def test_an_offset_below_the_start_is_told_while_all_follow(node, words):
+    """Without the registry nothing else would be told for hours."""
+    partition = node.partition()
+    partition.append(memoryview(words.batch()), acks=-1)
+    node.executor.run_all()
+    partition.delete_records(1)
+    for partition.may_take, partition.confirm in doubts(is_sure=False):
+        (fetched,) = node.fetch((0, 0), max_wait_ms=0)
+        is_replaced = not partition.may_take(partition)
+        expected = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER)[is_replaced]
+        assert fetched.code is expected
 
 
 def test_what_is_certain_is_confirmed_at_once(leader):
@@ -255,3 +297,14 @@ def test_nothing_waits_behind_a_stop_or_for_nobody(leader):
     assert asked.value is False
     leader.clock.advance(CONFIRMED_SECONDS)
     leader.fetched(2, 3)
+
+
+def test_a_question_may_end_while_others_are_answered(leader):
+    """Its connection cannot be written to any more."""
+    leader.clock.advance(TTL_SECONDS + 1)
+    first, second = (leader.standing.confirm(leader.partition) for _ in range(2))
+    first.on_done(lambda _: second.cancel())
+    leader.until = leader.clock.monotonic() + TTL_SECONDS
+    leader.fetched(2)
+    assert first.value
+    assert second.is_done

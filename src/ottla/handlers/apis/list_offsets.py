@@ -11,6 +11,7 @@ from collections import Counter
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.ids import TopicPartition
+from ottla.pending import Pending
 from ottla.protocol.messages.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -33,6 +34,9 @@ from ottla.sliced import Steps, each
 _NEVER = 1 << 15
 OFFSET_NOT_AVAILABLE_SINCE = 5
 """Older clients are told LEADER_NOT_AVAILABLE, and ask again, too (KIP-207)."""
+
+_Doubts = dict[TopicPartition, Pending[bool]]
+"""Of partitions that another node may lead by now: whether nobody did when this was asked."""
 
 
 class ListOffsets:
@@ -58,18 +62,24 @@ class ListOffsets:
             if request.isolation_level == Isolation.READ_COMMITTED
             else Isolation.READ_UNCOMMITTED
         )
+        doubts: _Doubts = {}
         answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
-        for topic in request.topics:
-            found = answers.setdefault(topic.name, {})
-            for part in topic.partitions:
-                where = TopicPartition(topic.name, part.partition_index)
-                if times[where] > 1:
-                    yield None
-                    found[part.partition_index] = _refused(part, ErrorCode.INVALID_REQUEST)
-                else:
-                    looked_up = yield from self._look_up(where, part, isolation, call)
-                    found[part.partition_index] = looked_up
-                    yield None
+        try:
+            yield from each(times, lambda where: self._ask(TopicPartition(*where), doubts))
+            for topic in request.topics:
+                found = answers.setdefault(topic.name, {})
+                for part in topic.partitions:
+                    where = TopicPartition(topic.name, part.partition_index)
+                    if times[where] > 1:
+                        yield None
+                        found[part.partition_index] = _refused(part, ErrorCode.INVALID_REQUEST)
+                    else:
+                        looked_up = yield from self._look_up(where, part, isolation, call, doubts)
+                        found[part.partition_index] = looked_up
+                        yield None
+        finally:
+            for doubt in doubts.values():
+                doubt.cancel()
         return ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResponse(name=name, partitions=list(found.values()))
@@ -77,14 +87,33 @@ class ListOffsets:
             ]
         )
 
+    def _ask(self, where: TopicPartition, doubts: _Doubts) -> None:
+        """Note in ``doubts`` a partition that others may lead by now.
+
+        All are asked about before the first answer is waited for: each takes its time.
+        """
+        partition = self._replica_manager.get(where)
+        if partition is not None and partition.confirm is not None and partition.is_leader:
+            asked = partition.confirm(partition)
+            if not asked.value:
+                doubts[where] = asked
+
     def _look_up(
-        self, where: TopicPartition, part: ListOffsetsPartition, isolation: Isolation, call: Call
+        self,
+        where: TopicPartition,
+        part: ListOffsetsPartition,
+        isolation: Isolation,
+        call: Call,
+        doubts: _Doubts,
     ) -> Steps[ListOffsetsPartitionResponse]:
         if part.timestamp < 0 and call.api_version < PLACES_SINCE.get(part.timestamp, _NEVER):
             return _refused(part, ErrorCode.UNSUPPORTED_VERSION)
         try:
+            leads = (yield doubts[where]) if where in doubts else True
             partition = self._replica_manager.leader_of(where, part.current_leader_epoch)
-            check_standing(partition)  # Else the next leader may have told a higher end.
+            check_standing(partition)
+            if not leads:  # The next leader may have told a higher end.
+                return _refused(part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             found = yield from self._find(partition, part.timestamp, isolation)
         except KafkaError as error:
             return _refused(part, error.code)
