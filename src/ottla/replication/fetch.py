@@ -252,7 +252,7 @@ def _nothing_of(partition: Partition, spec: FetchSpec) -> FetchedPartition:
 def _refused(partition: Partition, spec: FetchSpec, code: ErrorCode) -> FetchedPartition:
     leader = None
     if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-        is_above = spec.fetch_offset > partition.log_start_offset
+        is_above = spec.fetch_offset >= partition.log_start_offset
         if may_be_replaced(partition, is_final=is_above):
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # The next leader may have it: read on there.
     if code in _WRONG_LEADER and partition.state.leader >= 0:

@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.errors import ErrorCode
+from ottla.pending import Pending
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -157,3 +158,14 @@ def test_a_leader_that_wrote_nothing_yet_knows_its_epoch(broker):
 def test_a_node_that_does_not_lead_does_not_answer(broker):
     broker.node.change(broker.node.led(0, epoch=3, leader=2))
     assert ends(broker, (0, -1, 0)) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1)]
+
+
+def test_an_epoch_is_unknown_only_while_it_is_sure_that_nobody_else_leads(broker):
+    """The next leader may have written it: a consumer would begin at another offset."""
+    partition = broker.node.partition(0)
+    partition.may_take, partition.confirm = lambda _: True, lambda _: Pending()
+    assert ends(broker, (0, -1, 0), (0, -1, 3)) == [(0, 0, 4), (6, -1, -1)]
+    _, part = fetch(broker, 0, last_fetched_epoch=5)
+    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partition.may_take = lambda _: False
+    assert ends(broker, (0, -1, 0)) == [(6, -1, -1)]

@@ -19,6 +19,7 @@ from ottla.protocol.messages.describe_producers import (
     TopicResponse,
 )
 from ottla.records.batch import NO_SEQUENCE
+from ottla.replication.partition import check_standing
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.sliced import Steps, distinct, each, each_in_steps
 
@@ -72,6 +73,7 @@ class DescribeProducers:
     def _describe(self, topic: str, index: int, room: AnswerRoom) -> Steps[PartitionResponse]:
         try:
             partition = self._replica_manager.leader_of(TopicPartition(topic, index))
+            check_standing(partition)
         except KafkaError as error:
             return _refused(index, error.code, None)
         if not room.take(1 + len(partition.producers)):

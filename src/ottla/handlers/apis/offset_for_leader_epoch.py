@@ -16,6 +16,7 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
+from ottla.replication.partition import check_standing
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.sliced import Steps, each, each_in_steps
 
@@ -45,9 +46,11 @@ class OffsetForLeaderEpoch:
         try:
             where = TopicPartition(topic, part.partition)
             partition = self._replica_manager.leader_of(where, part.current_leader_epoch)
+            end = partition.end_offset_for_epoch(part.leader_epoch)
+            # Consumers go to where they reset to when their epoch is not known.
+            check_standing(partition, is_final=end.epoch < 0)
         except KafkaError as error:
             return EpochEndOffset(partition=part.partition, error_code=error.code)
-        end = partition.end_offset_for_epoch(part.leader_epoch)
         return EpochEndOffset(
             partition=part.partition, leader_epoch=end.epoch, end_offset=end.end_offset
         )
