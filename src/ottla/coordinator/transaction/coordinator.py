@@ -203,10 +203,16 @@ class TransactionCoordinator:
         except KafkaError as error:
             return _answered(error.code)
         answer: Pending[Answer] = Pending()
+        found: Pending[Answer] = Pending()
 
         def run_in_turn() -> None:
             shard.check_standing()  # It may have waited.
-            run(shard, answer.resolve)
+            run(shard, found.resolve)
+            if found.value is None or found.value.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+                found.on_done(answer.take_over)  # What is durable on all is told, and what passes.
+            else:  # From memory: the next coordinator may have begun another transaction.
+                sure = shard.surely(lambda: found)
+                answer.follow(sure.then(lambda told: told, lambda error: Answer(error.code)))
 
         shard.execute(run_in_turn, lambda error: answer.resolve(Answer(error.code)))
         return answer
