@@ -219,6 +219,8 @@ def fetch_kafka() -> None:
         say("no mvn: tests beside Apache Kafka will be skipped")
     elif run(str(PYTHON), str(peer), "fetch") != 0:
         say("Apache Kafka's jars could not be fetched: tests beside it will be skipped")
+    else:
+        module("tools.class_archives")
 
 
 def test(arguments: Sequence[str]) -> int:

@@ -27,6 +27,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # for tools.*, which is no installed package
 
+from tools import class_archives  # noqa: E402 - it is no installed package
+
 # A slow machine is no failure.
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -41,9 +43,9 @@ settings.load_profile("any machine")
 # of whatever test drops it, and is blamed. Now who asks is told that there is none.
 asyncio.set_event_loop(None)
 
-# Spark's JVMs live for seconds to minutes here: they never win back the time to compile well.
-for options in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
-    os.environ.setdefault(options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# JVMs live for seconds to minutes here: they are started for that.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(class_archives.java_options("spark")))
+os.environ.setdefault("OTTLA_KAFKA_JAVA_OPTIONS", " ".join(class_archives.java_options("kafka")))
 
 RUNNING = []
 

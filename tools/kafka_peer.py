@@ -168,8 +168,13 @@ def _fetch(
 def tool_command(class_name: str, *arguments: str, heap: str = "512m") -> list[str]:
     """Return the command line of one of Kafka's own tools."""
     classpath = f"{libraries()}/*"
-    quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-    return ["java", f"-Xmx{heap}", *quick, "-cp", classpath, class_name, *arguments]
+    options = _given_options() or ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return ["java", f"-Xmx{heap}", *options, "-cp", classpath, class_name, *arguments]
+
+
+def _given_options() -> list[str]:
+    """Return the options that JVMs of tests run with: $OTTLA_KAFKA_JAVA_OPTIONS."""
+    return os.environ.get("OTTLA_KAFKA_JAVA_OPTIONS", "").split()
 
 
 def free_port() -> int:
@@ -252,16 +257,15 @@ class KafkaPeer(Peer):
                 time.sleep(0.01)
 
     def command(self) -> Sequence[str]:
-        """Return the command line that serves."""
-        collector = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
-        heap = [f"-Xmx{HEAP}", f"-Xms{HEAP}"]
+        """Return the command line that serves. Without options that are given: as for speed."""
+        options = _given_options() or ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", f"-Xms{HEAP}"]
         classpath = ["-cp", f"{libraries()}/*{os.pathsep}{logging_libraries()}/*"]
         logger = "-Dorg.slf4j.simpleLogger"
         logging = [f"{logger}.defaultLogLevel=error", f"{logger}.showDateTime=true"]
         logging.append(f"{logger}.dateTimeFormat=HH:mm:ss.SSS")
         logging += [f"{logger}.log.{name}={level}" for name, level in self._loggers.items()]
         broker = ["kafka.Kafka", str(self._properties_path)]
-        return ["java", *heap, *collector, *logging, *classpath, *broker]
+        return ["java", f"-Xmx{HEAP}", *options, *logging, *classpath, *broker]
 
     def wait_until_listening(self, deadline: float) -> None:
         """Kafka's log tells of errors only: ApiVersions is asked until it answers."""

@@ -16,6 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.class_archives import java_options
+
 START_SECONDS = 150.0
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -101,7 +105,7 @@ class SparkCluster:
         ``confs`` are ``key=value``. Raises SparkClusterFailed.
         """
         fixed = (
-            *SHARE,
+            *_share(),
             "spark.connect.grpc.binding.port=0",
             "spark.connect.grpc.binding.address=127.0.0.1",
         )
@@ -122,7 +126,7 @@ class SparkCluster:
         timeout_seconds: float = 280.0,
     ) -> subprocess.CompletedProcess[str]:
         """Run ``spark-submit`` in client mode: ``script`` is a path and its arguments. Blocks."""
-        fixed = [part for each in SHARE for part in ("--conf", each)]
+        fixed = [part for each in _share() for part in ("--conf", each)]
         return subprocess.run(
             [_program("spark-submit"), "--master", self.master, *fixed, *options, *script],
             env=self._environment(environment or {}),
@@ -167,6 +171,7 @@ class SparkCluster:
     def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
         from ottla.spark.java import java_home
 
+        java = " ".join(java_options("spark"))
         logging = self.directory / "log4j2.properties"
         if not logging.exists():
             logging.write_text(QUIET)
@@ -178,10 +183,15 @@ class SparkCluster:
             "SPARK_HOME": str(_spark_home()),
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+            "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile={logging.as_uri()} {java}",
+            "SPARK_SUBMIT_OPTS": java,
             "PYSPARK_PYTHON": sys.executable,
             **more,
         }
+
+
+def _share() -> list[str]:
+    return [*SHARE, f"spark.executor.extraJavaOptions={' '.join(java_options('spark'))}"]
 
 
 def _spark_home() -> Path:
