@@ -310,7 +310,7 @@ class LogCleaner:
     async def _plan(self, partition: Partition, part: Cleanable) -> CleanPlan:
         """Return what to clean. Raises OSError, TenancyOver."""
         log = partition.log
-        last_records = log.producers.last_records()
+        last_records = log.producers.last_records(part.first_uncleanable_offset)
         plan = CleanPlan(
             directory=log.directory,
             sources=[

@@ -11,7 +11,7 @@ from posixpath import dirname
 
 from ottla.env.disk import Disk
 from ottla.errors import ErrorCode, InvariantBroken, KafkaError
-from ottla.ids import TopicPartition
+from ottla.ids import INT64_MAX, TopicPartition
 from ottla.log.contents.leader_epochs import LeaderEpochs
 from ottla.log.contents.segments import Segments
 from ottla.log.files.faults import ends_directory
@@ -26,6 +26,7 @@ class Flushes(LogHealth):
         "_disk",
         "_flush_job",
         "_generation",
+        "committed_offset",
         "directory",
         "flushed_offset",
         "leader_epochs",
@@ -57,6 +58,8 @@ class Flushes(LogHealth):
         self.flushed_offset = log_end_offset
         """Use: the recovery point; exclusive. Invariant: all below it is durable; never above the
         log end offset; falls only by ``truncate_to``."""
+        self.committed_offset = INT64_MAX
+        """Use: told by a partition of several replicas; exclusive. What is below is not cut off."""
         self._flush_job: FlushJob | None = None
         """The flush in flight: at most one (group commit)."""
         self._generation = 0
@@ -66,6 +69,11 @@ class Flushes(LogHealth):
     def is_flushing(self) -> bool:
         """Tell whether a flush is in flight."""
         return self._flush_job is not None
+
+    @property
+    def sure_offset(self) -> int:
+        """The end, exclusive, of what neither a power cut nor another leader takes away."""
+        return min(self.flushed_offset, self.committed_offset)
 
     @property
     def settled_offset(self) -> int:
@@ -100,7 +108,7 @@ class Flushes(LogHealth):
             return None
         before, epochs = None, self.leader_epochs
         if rolled or epochs.is_dirty:
-            entries = list(epochs.entries) if epochs.is_dirty else None
+            entries = epochs.to_save if epochs.is_dirty else None
             paths = paths_beside(rolled, segments.active, self.directory) if rolled else ()
             before = Before(
                 rolled=rolled,

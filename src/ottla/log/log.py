@@ -28,6 +28,7 @@ from ottla.log.append import (
     place,
 )
 from ottla.log.config import LogConfig
+from ottla.log.contents.gaps import end_if_cut
 from ottla.log.contents.invariants import check_log
 from ottla.log.contents.leader_epochs import EpochEnd, LeaderEpochs
 from ottla.log.contents.rolling import is_end_doubtful, must_roll
@@ -308,7 +309,7 @@ class Log(Flushes):
         if base_offset == segments.active.base_offset:
             return
         # Before the new segment is there: a flush syncs both files and the names.
-        self.producers.snapshot_at_roll(base_offset, self.flushed_offset)
+        self.producers.snapshot_at_roll(base_offset, self.sure_offset)
         segments.leave_unsynced()
         try:
             segments.begin(base_offset, self.config, self._clock.wall_ms())
@@ -320,7 +321,7 @@ class Log(Flushes):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def _note_synced(self, paths: Sequence[str]) -> None:
-        self.producers.note_synced(paths, self.flushed_offset)
+        self.producers.note_synced(paths, self.sure_offset)
 
     # -- read ---------------------------------------------------------------------------------
 
@@ -388,27 +389,26 @@ class Log(Flushes):
     def truncate_to(self, offset: int) -> None:
         """Remove everything at or above ``offset``: another history is the right one. Blocks.
 
-        The log ends at ``segments.truncation_point`` then. The caller must have lowered the
-        recovery point checkpoint to that *before* (reliability rule 13). ``offset`` is not below
-        the log start offset. Raises KafkaError KAFKA_STORAGE_ERROR.
+        The log ends at ``gaps.end_if_cut`` then, not below the log start offset. The caller must
+        have lowered the recovery point checkpoint to that *before* (reliability rule 13). Raises
+        KafkaError KAFKA_STORAGE_ERROR.
         """
         self.ensure_settled()
         if offset >= self.log_end_offset:
             return
-        offset = self.segments.truncation_point(offset)
+        end_offset = end_if_cut(self.segments, offset)
         self._sealed_offset = None
         self._generation += 1
-        self.flushed_offset = min(self.flushed_offset, offset)
-        self.leader_epochs.truncate_from_end(offset)
+        self.flushed_offset = min(self.flushed_offset, end_offset)
+        self.leader_epochs.truncate_from_end(end_offset)
         try:
             self.leader_epochs.save(self._disk, self.directory)
-            log_end_offset = self.segments.truncate_to(offset)
-            self.producers.restore(self.segments, offset)
+            self.log_end_offset = self.segments.truncate_to(offset)
+            assert self.log_end_offset == end_offset, (self.log_end_offset, end_offset)
+            self.producers.restore(self.segments, end_offset)
         except OSError as error:
             self._fail(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self.log_end_offset = log_end_offset
-        self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
 
     def close(self) -> None:
@@ -430,7 +430,8 @@ class Log(Flushes):
             if is_new or self.segments.active.is_cut:
                 self.leader_epochs.save(self._disk, self.directory)
                 self.segments.active.seal(is_flushed=True)
-            self.producers.save_for_stop(self.segments.base_offset, self.log_end_offset)
+            base_offset, end_offset = self.segments.base_offset, self.log_end_offset
+            self.producers.save_for_stop(base_offset, end_offset, self.committed_offset)
         except OSError as error:
             self._fail(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId
-from ottla.log.contents.gaps import reached_below
+from ottla.log.contents.gaps import batch_start, reached_below
 from ottla.log.contents.leader_epochs import EpochEnd
 from ottla.records.region import Region
 from ottla.replication.divergence import divergence, end_of_what_is_left, shares_nothing_known
@@ -62,7 +62,7 @@ def answer_follower(
     at = FollowerAnswer(partition.high_watermark, log.log_start_offset)
     offset, epoch = asked.fetch_offset, asked.last_fetched_epoch
     if offset < log.log_start_offset:
-        begins_at = log.segments.truncation_point(log.log_start_offset)
+        begins_at = batch_start(log.segments, log.log_start_offset)
         if offset < begins_at:
             return at._replace(begins_at=begins_at)
     if epoch >= 0:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ottla.errors import CorruptFile, ErrorCode, KafkaError
 from ottla.ids import LeaderEpoch, NodeId
+from ottla.log.contents.gaps import end_if_cut
 from ottla.log.contents.leader_epochs import EpochEnd
 from ottla.log.log import Log
 from ottla.log.replicated import append_replicated, check_replicated
@@ -165,15 +166,15 @@ class Following:
 def _left_below(log: Log, offset: int) -> int:
     """Return where the log would end if it were cut at ``offset``. Raises KafkaError.
 
-    A batch that spans it goes as a whole: it may hold the log start offset. Looked up where that
-    may be only, for it may read the disk.
+    What holds the log start offset may go, too: see ``gaps.end_if_cut``. Looked up only where that
+    may be, for it may read the disk.
     """
     if offset < log.log_start_offset or (
-        log.segments.holding(offset).base_offset >= log.log_start_offset
+        log.segments.left_below(offset).base_offset >= log.log_start_offset
     ):
         return offset
     try:
-        return log.segments.truncation_point(offset)
+        return end_if_cut(log.segments, offset)
     except (OSError, CorruptFile) as error:
         why = f"{log.topic_partition}: {error}"
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error

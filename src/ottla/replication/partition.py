@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import INT32_MAX, LeaderEpoch, NodeId, TopicId, TopicPartition
+from ottla.ids import INT32_MAX, INT64_MAX, LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.append import Analysis
 from ottla.log.config import LogConfig
 from ottla.log.contents.leader_epochs import EpochEnd
@@ -111,7 +111,7 @@ class Partition(PartitionYields):
         self.high_watermark: int = log.flushed_offset
         if len(state.replicas) > 1:
             known = min(checkpointed_high_watermark, log.log_end_offset)
-            self.high_watermark = max(known, log.log_start_offset)
+            self.high_watermark = log.committed_offset = max(known, log.log_start_offset)
         """Use: exclusive end of what consumers see. Invariant: log start <= it <= log end."""
         self._node_id = node_id
         self.fenced_epoch = fenced_epoch
@@ -178,6 +178,7 @@ class Partition(PartitionYields):
             self.view = hear(self.view, state, self.log.log_end_offset)
         else:
             self.view = None
+            self.log.committed_offset = INT64_MAX  # Nobody else leads.
         self.state = state
         self.is_leader = True
         self._advance()
@@ -187,6 +188,7 @@ class Partition(PartitionYields):
         self.state = state
         self.is_leader = False
         self.view = None
+        self.log.committed_offset = self.high_watermark
 
     def stop(self) -> None:
         """Lead and follow no more, for good: the topic is gone, or this replica of it."""
@@ -299,19 +301,18 @@ class Partition(PartitionYields):
             check_standing(self)
         if acks == -1 and len(self.state.isr) < self.min_insync_replicas:
             # As elections.effective_min_isr, which one node alone does not load.
-            needed = min(self.min_insync_replicas, len(self.state.replicas))
-            if len(self.state.isr) < needed:
+            in_sync, count = len(self.state.isr), len(self.state.replicas)
+            if in_sync < min(self.min_insync_replicas, count):
                 raise KafkaError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
-                    f"{self.topic_partition} has {len(self.state.isr)} in-sync replicas of "
-                    f"{len(self.state.replicas)}, min.insync.replicas is "
-                    f"{self.min_insync_replicas}",
+                    f"{self.topic_partition} has {in_sync} in-sync replicas of {count}, "
+                    f"min.insync.replicas is {self.min_insync_replicas}",
                 )
 
     def followed(self, high_watermark: int) -> None:
         """Take over how far the leader is committed: not above this log's end, and never lower."""
         if high_watermark > self.high_watermark:
-            self.high_watermark = high_watermark
+            self.high_watermark = self.log.committed_offset = high_watermark
             self.log.producers.transactions.commit_to(high_watermark)
             self._moved(self.topic_partition)
 
@@ -319,6 +320,7 @@ class Partition(PartitionYields):
         """Go on with ``log``: see ``PartitionFlushes``. It may have been cut, or begin anew."""
         committed = max(min(self.high_watermark, log.log_end_offset), log.log_start_offset)
         self.high_watermark = committed
+        log.committed_offset = committed if len(self.state.replicas) > 1 else INT64_MAX
         log.producers.transactions.commit_to(committed)
         view = self.view
         if view is not None and view.epoch_start_offset > log.log_end_offset:
@@ -327,8 +329,6 @@ class Partition(PartitionYields):
 
             self.view = log_was_cut(view, log.log_end_offset)
         super().release(log)
-
-    # The high watermark.
 
     @property
     def commits(self) -> CommitQueue:
@@ -360,6 +360,7 @@ class Partition(PartitionYields):
         committed = log.flushed_offset if self.flush_messages == 1 else log.log_end_offset
         if self.view is not None:
             committed = self._committed(self.view, committed)
+            log.committed_offset = max(committed, self.high_watermark)
         if committed > self.high_watermark:
             self.high_watermark = committed
             transactions = log.producers.transactions
@@ -457,8 +458,7 @@ class Partition(PartitionYields):
     def check(self) -> None:
         """Assert the invariants; for tests."""
         start = self.log.log_start_offset
-        assert start <= self.high_watermark <= self.log.log_end_offset
-        assert start <= self.last_stable_offset <= self.high_watermark
+        assert start <= self.last_stable_offset <= self.high_watermark <= self.log.log_end_offset
 
 
 def _append(partition: Partition, records: memoryview | Analysis) -> AppendResult:

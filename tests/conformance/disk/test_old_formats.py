@@ -14,6 +14,7 @@ from ottla.env.clock import SystemClock
 from ottla.env.real_disk import RealDisk
 from ottla.ids import TopicPartition
 from ottla.log.config import LogConfig
+from ottla.log.contents.gaps import end_if_cut
 from ottla.log.directories.recovery import open_log
 from ottla.records.decode import decode_batches
 from tests.by_time import offset_for_timestamp, offset_of_max_timestamp
@@ -116,7 +117,7 @@ def test_appends_follow_and_a_restart_trusts_the_end(fixture, tmp_path):
 @pytest.mark.parametrize("offset", [20, 42, 150, 171, 205, 212])
 def test_a_log_is_cut_between_batches(fixture, tmp_path, offset):
     log = open_copy(fixture, tmp_path)
-    point = log.segments.truncation_point(offset)
+    point = end_if_cut(log.segments, offset)
     log.truncate_to(offset)
     assert log.log_end_offset == point <= offset
     log.check()

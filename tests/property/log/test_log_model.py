@@ -18,6 +18,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.log.append import AppendOrigin
 from ottla.log.config import LogConfig
+from ottla.log.contents.gaps import end_if_cut
 from ottla.log.directories.recovery import open_log
 from ottla.log.files.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from ottla.log.upkeep.front import (
@@ -207,7 +208,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def truncate(self, share):
         offset = int(self.start_offset + share * (self.end - self.start_offset))
-        point = self.log.segments.truncation_point(offset)
+        point = end_if_cut(self.log.segments, offset)
         if point < self.start_offset:
             return  # The batch that the log starts in would go: followers start anew then.
         self.log.truncate_to(offset)

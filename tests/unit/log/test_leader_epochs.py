@@ -71,4 +71,22 @@ def test_truncation_from_the_start_keeps_the_epoch_that_spans_it(epochs):
 def test_truncation_where_an_epoch_starts_forgets_those_before_it(epochs):
     epochs.truncate_from_start(250)
     assert epochs.entries == [(5, 250)]
-    assert epochs.is_dirty
+
+
+def test_the_checkpoint_keeps_what_lies_before_the_start(epochs):
+    """The start may be another one after a crash: its checkpoint is written later."""
+    epochs.is_dirty = False
+    for start in (50, 100, 170):
+        epochs.truncate_from_start(start)
+    assert epochs.entries == [(2, 170), (5, 250)]
+    assert epochs.to_save == [(0, 0), (2, 100), (5, 250)]
+    assert not epochs.is_dirty, "nothing is to be written for that"
+    epochs.assign(6, 300)
+    assert epochs.to_save == [(0, 0), (2, 100), (5, 250), (6, 300)]
+    epochs.truncate_from_end(250)
+    assert epochs.to_save == [(0, 0), (2, 100)]
+    epochs.truncate_from_end(170)
+    epochs.assign(7, 170)
+    assert epochs.to_save == [(0, 0), (2, 100), (7, 170)]
+    epochs.truncate_from_end(60)
+    assert epochs.to_save == [(0, 0)]

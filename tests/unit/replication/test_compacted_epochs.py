@@ -9,8 +9,11 @@ import random
 
 import pytest
 
-from ottla.log.contents.gaps import reached_below
+from ottla.ids import TopicPartition
+from ottla.log.contents.gaps import end_if_cut, reached_below
+from ottla.log.contents.leader_epochs import EpochStart
 from ottla.log.replicated import append_replicated, check_replicated
+from ottla.log.upkeep.front import raise_start_offset
 from tests.unit.replication.test_following import OTHER, Pair, stored
 from tools.wire_client import batches, values_of
 
@@ -162,3 +165,63 @@ async def test_a_replica_that_caught_up_has_only_what_was_committed(make_node, w
     assert mine.items() <= {at: text.encode() * 20 for at, _, text in committed}.items()
     assert is_compacted or mine.items() >= leaders.items()
     assert committed[-1][0] in mine
+
+
+@pytest.mark.parametrize("left", [[], [(4, 22, "old")]])
+async def test_a_follower_that_is_cut_in_a_gap_of_its_own_log_goes_on_behind_what_is_left(
+    pair, words, left
+):
+    """Once it knew leader epochs above its end, and refused its leader's batches for good."""
+    common = [(at, 22, "old") for at in range(5)] + [(at, 23, "old") for at in range(5, 10)]
+    write(pair.leading, words, [*common, (10, 25, "new"), (11, 25, "new")])
+    write(pair.following, words, [*left, (12, 24, "alone")])
+    log = pair.following.partition().log
+    known = [EpochStart(22, 0), EpochStart(23, 5), EpochStart(24, 10)]
+    log.leader_epochs.entries[:] = known  # Records of all of them were there.
+    log.leader_epochs.is_dirty = True
+    pair.lead(0, 26, isr=(1,))
+    await pair.catch_up()
+    assert held(pair.following) == [
+        *[one[:2] for one in left],
+        *held(pair.leading)[5 * len(left) :],
+    ]
+    log = pair.following.partition().log
+    log.check()
+    assert log.leader_epochs.entries == pair.leading.partition().log.leader_epochs.entries
+
+
+async def test_a_follower_of_which_nothing_is_left_above_its_start_begins_anew(pair, words):
+    """Once it ended below its log start offset, and no start could open it."""
+    common = [(at, 22, "old") for at in range(10)]
+    write(pair.leading, words, [*common, (10, 25, "new")])
+    write(pair.following, words, [(12, 24, "alone"), (13, 24, "alone")])
+    raise_start_offset(pair.following.partition().log, 8)
+    pair.lead(0, 26, isr=(1,))
+    asked = pair.follower.next_request()
+    await pair.follower.take(asked, pair.answer(asked))
+    assert pair.following.partition() is None
+    assert pair.following.replica_manager.hosting.is_making(TopicPartition("t", 0))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_log_that_is_cut_ends_behind_what_is_left(make_node, words, seed):
+    """And knows no epoch, no producer and no durable byte above that."""
+    chance = random.Random(seed)
+    node = make_node(partitions=1, segment_bytes=700, index_interval_bytes=100)
+    offsets = sorted(chance.sample(range(60), chance.randint(1, 25)))
+    epochs = sorted(chance.randint(1, 6) for _ in offsets)
+    rows = zip(offsets, epochs, strict=True)
+    write(node, words, [(at, epoch, "v" * chance.randint(1, 9)) for at, epoch in rows])
+    log = node.partition().log
+    bases = [segment.base_offset for segment in log.segments]
+    cut = chance.randint(0, 60)
+    base = max([0, *(one for one in bases if one < cut)])
+    wanted = max([base, *(at + 1 for at in offsets if base <= at < cut)])
+    assert end_if_cut(log.segments, cut) == wanted
+    end = log.log_end_offset
+    log.truncate_to(cut)
+    assert log.log_end_offset == (wanted if cut < end else end)
+    assert all(entry.start_offset < log.log_end_offset for entry in log.leader_epochs.entries)
+    assert all(at <= log.log_end_offset for at in log.producers.snapshots.offsets)
+    assert log.flushed_offset <= log.log_end_offset
+    log.check()

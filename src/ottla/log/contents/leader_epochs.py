@@ -31,15 +31,27 @@ class EpochEnd(NamedTuple):
 class LeaderEpochs:
     """The epochs of one log, ascending in epoch and in start offset."""
 
-    __slots__ = ("entries", "is_dirty", "latest")
+    __slots__ = ("_front", "entries", "is_dirty", "latest")
 
     def __init__(self, entries: list[EpochStart] | None = None) -> None:
         self.entries = list(entries or ())
         """Invariant: epochs strictly ascend, start offsets do not descend."""
         self.latest = self.entries[-1].epoch if self.entries else NO_LEADER_EPOCH
         """Use: compared at every append. Invariant: the last entry's epoch, -1 without entries."""
+        self._front: list[EpochStart] = []
+        """Use: what ``truncate_from_start`` cut or took, as it was. See ``to_save``."""
         self.is_dirty = False
-        """True while the checkpoint file is behind ``entries``."""
+        """True while the checkpoint file is behind ``to_save``."""
+
+    @property
+    def to_save(self) -> list[EpochStart]:
+        """What the checkpoint says, until the next start.
+
+        With the epochs before the log start offset: that may not be durable, and after a crash the
+        log may start where it did before.
+        """
+        last = self._front[-1].epoch if self._front else NO_LEADER_EPOCH
+        return [*self._front, *(entry for entry in self.entries if entry.epoch > last)]
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Note that ``epoch`` starts at ``start_offset``. Does nothing when it is known already.
@@ -61,13 +73,19 @@ class LeaderEpochs:
         if keep < len(self.entries):
             del self.entries[keep:]
             self._changed()
+            del self._front[bisect_left(self._front, end_offset, key=_start_of) :]
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget what lies before ``start_offset``; the epoch that spans it starts there now."""
-        after = bisect_right(self.entries, start_offset, key=_start_of)
-        if after and self.entries[0].start_offset < start_offset:
-            self.entries[:after] = [EpochStart(self.entries[after - 1].epoch, start_offset)]
-            self._changed()
+        """Forget what lies before ``start_offset``; the epoch that spans it starts there now.
+
+        The checkpoint keeps it, see ``to_save``.
+        """
+        entries = self.entries
+        after = bisect_right(entries, start_offset, key=_start_of)
+        if after and entries[0].start_offset < start_offset:
+            known = self.to_save
+            self._front = known[: bisect_right(known, start_offset, key=_start_of)]
+            entries[:after] = [EpochStart(entries[after - 1].epoch, start_offset)]
 
     def knows(self, epoch: int) -> bool:
         """Tell whether records of ``epoch``, or of an older one, are in the log."""
@@ -96,5 +114,5 @@ class LeaderEpochs:
         """Bring the checkpoint in ``directory`` up to date. Blocks. Raises OSError."""
         path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
         if self.is_dirty or not disk.exists(path):
-            write_epoch_checkpoint(disk, path, self.entries)
+            write_epoch_checkpoint(disk, path, self.to_save)
             self.is_dirty = False

@@ -11,7 +11,7 @@ and the active segment together. Between log.log and log.segment. Source: Kafka'
     truncate_to  what reaches an offset goes, with all segments above it
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
@@ -137,14 +137,9 @@ class Segments(Sequence[Segment]):
         """Tell whether the oldest segment is full and holds nothing at or above ``offset``."""
         return len(self._segments) > 1 and self._base_offsets[1] <= offset
 
-    def truncation_point(self, offset: int) -> int:
-        """Return where the log would end after ``truncate_to(offset)``.
-
-        Below ``offset`` when a batch spans it: that batch goes as a whole.
-        """
-        segment = self.holding(offset)
-        spanning = segment.next_batch(segment.position_of(offset))
-        return offset if spanning is None else min(offset, spanning.base_offset)
+    def left_below(self, offset: int) -> Segment:
+        """Return the segment that is the active one after ``truncate_to(offset)``."""
+        return self._segments[max(bisect_left(self._base_offsets, offset) - 1, 0)]
 
     def _end_of(self, ordinal: int, log_end_offset: int) -> int:
         is_last = ordinal + 1 == len(self._base_offsets)

@@ -313,7 +313,7 @@ class LogCopy:
             if parsed is not None and parsed[0] not in kept:
                 disk.remove(f"{self.directory}/{name}")  # Deleted from the log meanwhile.
         epochs = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
-        write_epoch_checkpoint(disk, epochs, log.leader_epochs.entries)
+        write_epoch_checkpoint(disk, epochs, log.leader_epochs.to_save)
         if log.topic_id is not None:
             metadata = f"{self.directory}/{PARTITION_METADATA}"
             write_partition_metadata(disk, metadata, log.topic_id)

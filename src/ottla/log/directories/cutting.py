@@ -23,6 +23,7 @@ from posixpath import dirname
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile, InvariantBroken, KafkaError
+from ottla.log.contents.gaps import end_if_cut
 from ottla.log.directories.copies import LogCopies, take_settings
 from ottla.log.directories.manager import LogManager
 from ottla.log.directories.offset_checkpoints import CheckpointJob, OffsetCheckpoints
@@ -52,7 +53,7 @@ class CutJob:
         self.before = log
         self.offset = offset
         epochs = log.leader_epochs
-        self._unsaved_epochs = list(epochs.entries) if epochs.is_dirty else None
+        self._unsaved_epochs = epochs.to_save if epochs.is_dirty else None
         self.lowered: CheckpointJob | None = None
         """What was done to the checkpoints, for ``LogManager.checkpointed``."""
         self.log: Log | None = None
@@ -88,7 +89,7 @@ class CutJob:
             before.topic_partition,
             before.log_dir,
             before.flushed_offset,
-            committed=self.offset,
+            committed=end_if_cut(before.segments, self.offset),
         )
         for error in self.lowered.failures.values():
             raise error
@@ -144,14 +145,14 @@ class LogCuts:
     def cut_job(self, log: Log, offset: int) -> CutJob:
         """Return the work that ends ``log``, which is held, at ``offset``: for ``cut``.
 
-        Or below, where a batch spans it. ``offset`` is not below the log start offset.
+        Or below, see ``gaps.end_if_cut``: not below the log start offset.
         """
         _ensure_settled(log)
         if offset < log.log_start_offset:
             why = f"{log.topic_partition}: {offset} is below its start {log.log_start_offset}"
             raise InvariantBroken(why)
-        # No checkpoint made from now on may say more; the batch that spans it is in that segment.
-        log.flushed_offset = min(log.flushed_offset, log.segments.holding(offset).base_offset)
+        # No checkpoint made from now on may say more; the log will end in that segment.
+        log.flushed_offset = min(log.flushed_offset, log.segments.left_below(offset).base_offset)
         return CutJob(self._manager.disk, self._clock, self._manager.checkpoints, log, offset)
 
     def cut(self, job: CutJob) -> Log:

@@ -453,11 +453,11 @@ class _Recovery:
         # The front first: an epoch that starts at the end goes, in every recovery alike.
         self.epochs.truncate_from_start(max(self._log_start_offset, self._segments[0].base_offset))
         self.epochs.truncate_from_end(self.next_offset)
-        if self.epochs.entries != (self._stored_epochs or []):
+        if self.epochs.to_save != (self._stored_epochs or []):
             # The log counts as flushed from here on: so must its epochs.
             path = f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}"
             write_epoch_checkpoint(self._disk, path, self.epochs.entries)
-        self.epochs.is_dirty = False
+        self.epochs = LeaderEpochs(self.epochs.entries)  # The log start offset is durable.
 
     def _find_epochs(self, segment: Segment) -> None:
         end = segment.size_bytes

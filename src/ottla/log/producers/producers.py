@@ -163,12 +163,17 @@ class Producers:
             if aborted is not None:
                 segment.note_aborted(aborted)
 
-    def last_records(self) -> LastRecords:
-        """Return what compaction must leave so that each producer's state can be replayed."""
+    def last_records(self, bound: int) -> LastRecords:
+        """Return what compaction below ``bound`` must leave, so that each state can be replayed.
+
+        Also if the log is cut at ``bound``, or above: what lies there may not be committed.
+        """
         data_offsets, marker_epochs = [], {}
         for producer_id, state in self.states:
             if state.batches:
                 data_offsets.append(state.batches[-1].last_offset)
+                below = [one.last_offset for one in state.batches if one.last_offset < bound]
+                data_offsets += below[-1:]
             else:
                 marker_epochs[producer_id] = state.epoch
         return LastRecords(data_offsets, marker_epochs)
@@ -248,29 +253,29 @@ class Producers:
         offsets = self.snapshots.offsets
         return max(offsets[-1], base_offset) if offsets else base_offset
 
-    def knows_durably(self, flushed_offset: int) -> int | None:
+    def knows_durably(self, sure_offset: int) -> int | None:
         """Return up to where (exclusive) batches may go, and a start still know the producers.
 
-        After a power cut, too, if the log is durable up to ``flushed_offset``. None: they all may.
+        After a power cut, too. ``sure_offset``: the log will not end below it. None: they all may.
         """
-        return self.snapshots.durable_to(flushed_offset) if len(self.states) else None
+        return self.snapshots.durable_to(sure_offset) if len(self.states) else None
 
-    def note_synced(self, paths: Sequence[str], flushed_offset: int) -> None:
+    def note_synced(self, paths: Sequence[str], sure_offset: int) -> None:
         """Note those of ``paths`` that are snapshots as durable; remove older ones. Blocks."""
         for path in paths:
             offset = parse_snapshot_file(basename(path))
             if offset is not None:
                 self.snapshots.note_durable(offset)
-        self.snapshots.remove_superseded(flushed_offset)
+        self.snapshots.remove_superseded(sure_offset)
 
-    def snapshot_at_roll(self, log_end_offset: int, flushed_offset: int) -> None:
+    def snapshot_at_roll(self, log_end_offset: int, sure_offset: int) -> None:
         """Write a snapshot, unless that would take long: then the next sweep does.
 
         Nothing is synced. See ``ProducerSnapshots.take``. Blocks. Does not raise.
         """
         if len(self.states) <= PRODUCERS_PER_ROLL_MAX:
             self._take_snapshot(log_end_offset, sync=False)
-            self.snapshots.remove_superseded(flushed_offset)
+            self.snapshots.remove_superseded(sure_offset)
 
     def _take_snapshot(self, log_end_offset: int, *, sync: bool) -> None:
         """Write a snapshot; see ``ProducerSnapshots.take``. Blocks. Does not raise."""
@@ -284,17 +289,18 @@ class Producers:
         """
         ProducerSnapshots(self._disk, directory, []).write(self.states, log_end_offset, sync=True)
 
-    def save_for_stop(self, base_offset: int, log_end_offset: int) -> None:
+    def save_for_stop(self, base_offset: int, log_end_offset: int, committed_offset: int) -> None:
         """Spare the next start of a log ``[base_offset, log_end_offset)`` its replay. Blocks.
 
-        Writes nothing when nothing was appended since. Raises OSError.
+        What is above ``committed_offset`` may be cut off later. Writes nothing when nothing was
+        appended since. Raises OSError.
         """
         taken = self.snapshots.offsets
         if log_end_offset > (taken[-1] if taken else base_offset):
             self._take_snapshot(log_end_offset, sync=True)
             self._disk.sync_directory(self._directory)
             self.snapshots.note_durable(log_end_offset)
-            self.snapshots.remove_superseded(log_end_offset)
+            self.snapshots.remove_superseded(min(log_end_offset, committed_offset))
 
 
 class WalkedProducers(NamedTuple):

@@ -216,7 +216,7 @@ class ProducerSnapshots:
                 self._disk.remove(path + TEMPORARY_SUFFIX)
             raise
 
-    def add(self, offset: int, flushed_offset: int) -> list[str]:
+    def add(self, offset: int, sure_offset: int) -> list[str]:
         """Note a snapshot that others have written; return the paths of those to remove.
 
         They may be removed once the new one is durable: see ``note_durable``.
@@ -224,7 +224,7 @@ class ProducerSnapshots:
         if offset not in self.offsets:
             insort(self.offsets, offset)
         self._written.add(offset)
-        gone = self._superseded({*self._durable, offset}, flushed_offset)
+        gone = self._superseded({*self._durable, offset}, sure_offset)
         for known in gone:
             self._forget(known)
         return [self.path_of(known) for known in gone]
@@ -238,30 +238,30 @@ class ProducerSnapshots:
         if offset in self._written:
             self._durable.add(offset)
 
-    def remove_superseded(self, flushed_offset: int) -> None:
+    def remove_superseded(self, sure_offset: int) -> None:
         """Remove some of those that nobody needs: see ``_superseded``. Blocks, for little.
 
         What the disk keeps stays known. At each roll, too: so many rolls may pile up behind one
         flush.
         """
         with suppress(OSError):
-            for known in self._superseded(self._durable, flushed_offset)[:_REMOVED_AT_ONCE_MAX]:
+            for known in self._superseded(self._durable, sure_offset)[:_REMOVED_AT_ONCE_MAX]:
                 self._remove(known)
 
-    def durable_to(self, flushed_offset: int) -> int:
+    def durable_to(self, sure_offset: int) -> int:
         """Return the offset of the newest snapshot that a power cut leaves to the next start.
 
-        -1: there may be none. One above ``flushed_offset`` is of no use: the log may end below it.
+        -1: there may be none. One above ``sure_offset`` is of no use: the log may end below it.
         """
-        return _newest_of(self._durable, flushed_offset)
+        return _newest_of(self._durable, sure_offset)
 
-    def _superseded(self, durable: AbstractSet[int], flushed_offset: int) -> list[int]:
+    def _superseded(self, durable: AbstractSet[int], sure_offset: int) -> list[int]:
         """Return the offsets of those that nobody needs, ``durable`` ones given.
 
         The newest that is sure to outlive a power cut stays, with all after it, and the one before
         it, should it be unreadable one day.
         """
-        newest = _newest_of(durable, flushed_offset)
+        newest = _newest_of(durable, sure_offset)
         return [known for known in self.offsets if known < newest][:-1]
 
     def _forget(self, offset: int) -> None:

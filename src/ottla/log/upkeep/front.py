@@ -122,9 +122,10 @@ def end_below(log: Log, offset: int) -> int:
 def is_told_durably(log: Log, offset: int) -> bool:
     """Tell whether a start knows what batches below ``offset`` say of producers, without them.
 
-    After a power cut, too. Else a producer's next batch would be refused, or taken twice.
+    After a power cut, and when the log is cut back to what is committed, too. Else a producer's
+    next batch would be refused, or taken twice.
     """
-    known = log.producers.knows_durably(log.flushed_offset)
+    known = log.producers.knows_durably(log.sure_offset)
     return known is None or known >= offset
 
 

@@ -120,7 +120,7 @@ class SnapshotJob:
         if producers.generation != self._generation or not log.is_in_service or log.is_swapping:
             return False
         self._disk.rename(self._temporary_path, self._path)
-        self._old = producers.snapshots.add(self.offset, self._log.flushed_offset)
+        self._old = producers.snapshots.add(self.offset, self._log.sure_offset)
         producers.snapshot_ms = now_ms
         return True
 
