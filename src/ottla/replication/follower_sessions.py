@@ -20,7 +20,7 @@ from ottla.ids import INT32_MAX, INT64_MAX, NodeId, TopicId, TopicPartition
 from ottla.log.segment.cold_read import COLD_READ_BYTES_MAX, ColdRead, cold_read
 from ottla.pending import Pending
 from ottla.replication.follower import Asked
-from ottla.replication.followers import FollowerAnswer, answer_follower
+from ottla.replication.followers import FollowerAnswer, answer_follower, is_vouched_for
 from ottla.replication.isr_changes import IsrChanges
 from ottla.replication.partition import Partition
 
@@ -28,6 +28,8 @@ LOOKED_AT_SECONDS = 1.0
 """So often a partition is looked at again of which a follower has all."""
 NEWLY_LED_SECONDS = 0.05
 """A follower that has not asked yet for what it should follow is let go on at most so often."""
+COMPARED_BYTES = 1 << 16
+"""What is looked at to find a batch: from an index entry on, some kilobytes as a rule."""
 WITH_DATA_MAX = 64
 """Partitions with records in one answer: each is a piece of a file."""
 FIRST_EPOCH = 1
@@ -234,6 +236,11 @@ class FollowerSessions:
                 continue
             session.partitions[where] = followed  # To the end.
             spec = followed.spec
+            if cold is not None and self._is_comparison_cold(session.node, spec, cold):
+                self._is_cold(spec, cold)  # Both are read ahead.
+                session.due[where] = None
+                yield None
+                continue
             has_room = left > 0 and with_data < WITH_DATA_MAX
             if has_room and cold is not None and self._is_cold(spec, cold):
                 has_room = False
@@ -282,6 +289,25 @@ class FollowerSessions:
             )
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{spec.where}: {error}") from error
+
+    def _is_comparison_cold(self, node: NodeId, spec: FollowerSpec, cold: list[ColdRead]) -> bool:
+        """Tell whether the batch below the fetch offset, with which its sender is compared, is."""
+        try:
+            partition = self._find(spec.where)
+        except KafkaError:
+            return False
+        log, offset = partition.log, spec.asked.fetch_offset
+        if (
+            spec.asked.last_fetched_epoch < 0
+            or partition.is_held
+            or not log.log_start_offset < offset <= log.log_end_offset
+            or is_vouched_for(partition, node, spec.asked)
+        ):
+            return False
+        ahead = cold_read(log.segments.holding(offset - 1), offset - 1, COMPARED_BYTES)
+        if ahead is not None:
+            cold.append(ahead)
+        return ahead is not None
 
     def _is_cold(self, spec: FollowerSpec, cold: list[ColdRead]) -> bool:
         try:

@@ -66,10 +66,10 @@ def answer_follower(
         if offset < begins_at:
             return at._replace(begins_at=begins_at)
     if epoch >= 0:
-        is_vouched_for = _is_vouched_for(partition, node, asked)
-        if partition.is_held and not is_vouched_for:
+        is_vouched = is_vouched_for(partition, node, asked)
+        if partition.is_held and not is_vouched:
             return at  # Nothing is read of it now, so nothing can be compared: it asks again.
-        left = _parted(partition, offset, epoch, is_vouched_for=is_vouched_for)
+        left = _parted(partition, offset, epoch, is_vouched_for=is_vouched)
         if left is not None:
             return at._replace(diverging=left)
     if offset > log.log_end_offset:
@@ -91,7 +91,7 @@ def answer_follower(
     return FollowerAnswer(partition.high_watermark, log.log_start_offset, region=region)
 
 
-def _is_vouched_for(partition: Partition, node: NodeId, asked: Asked) -> bool:
+def is_vouched_for(partition: Partition, node: NodeId, asked: Asked) -> bool:
     """Tell whether a follower has what is committed, or is known to follow in this leader epoch.
 
     Compaction takes only what is committed.

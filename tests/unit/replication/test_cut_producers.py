@@ -1,12 +1,19 @@
 """A log that is cut back to what is committed knows its producers, and its epochs, up to there."""
 
 import asyncio
+import contextlib
 
 import pytest
 
+from ottla.env.faulty_disk import DiskKilled, FaultyDisk
+from ottla.log.directories.cutting import LogCuts
+from ottla.log.replicated import append_replicated, check_replicated
 from ottla.log.upkeep.front import is_told_durably, raise_start_offset
+from ottla.records.batch import patch_offsets
 from ottla.records.builder import build_batch
+from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.records.record import Record
+from tests.property.log.compacting import read_committed
 from tests.unit.replication.conftest import Node
 from tests.unit.replication.test_compacted_epochs import held, write
 from tests.unit.replication.test_following import Pair
@@ -138,3 +145,40 @@ def test_a_killed_node_knows_the_epochs_from_where_it_starts_again(make_node, wo
     again = Node(disk=node.disk, **config).partition().log
     assert again.log_start_offset == 0
     assert again.leader_epochs.entries == [(1, 0), (2, 20), (3, 40), (4, 61)]
+
+
+@pytest.mark.parametrize("call", range(1, 30))
+def test_a_log_that_is_killed_amid_a_cut_shows_no_aborted_record(make_node, words, call):
+    """Once a segment's transaction index was gone before the segment was."""
+    node = make_node(partitions=1)
+    log = node.partition().log
+    write(node, words, [(0, 1, "committed")])
+    log.roll()
+    aborted = words.batch(b"aborted", base_offset=1, leader_epoch=1, transactional=True, **PRODUCER)
+    marker = bytearray(
+        build_end_transaction_marker(
+            EndTransactionMarker(ControlType.ABORT, 0), timestamp_ms=1_700_000_000_000, **PRODUCER
+        )
+    )
+    patch_offsets(memoryview(marker), 2, 1)
+    for batch in (aborted, marker):
+        append_replicated(log, check_replicated(memoryview(batch)))
+    log.roll()
+    write(node, words, [(3, 1, "last")])
+    job = node.log_manager.checkpoint_job()
+    job.run()
+    node.log_manager.checkpointed(job)
+    cut = LogCuts(node.log_manager, node.clock).cut_job(log, 1)
+    node.disk.kill_at(call)
+    with contextlib.suppress(DiskKilled):
+        cut.run()
+    node.disk.kill()
+    disk = node.disk.inner
+    for name in disk.list_directory("/data"):
+        if name.endswith(".lock"):
+            disk._tree.find(f"/data/{name}").locked = False
+    log = Node(disk=FaultyDisk(disk), partitions=1).partition().log
+    log.producers.transactions.commit_to(log.log_end_offset)
+    assert log.log_end_offset in (1, 3, 4)
+    found = [record.value for record in read_committed(log, 10**6)]
+    assert found == [b"committed" * 20, *[b"last" * 20] * (log.log_end_offset == 4)]

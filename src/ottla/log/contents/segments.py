@@ -226,9 +226,9 @@ class Segments(Sequence[Segment]):
         self.active = self._segments[-1]
         self._full_files.forget(self.active)
         self._take_synced(dropped)
-        dropped.remove_transaction_index()
         self._disk.rename(dropped.path, dropped.path + DELETED_SUFFIX)
         sync_directory(self._disk, self._directory)
+        dropped.remove_transaction_index()  # Not before: a kill would leave the segment without it.
         self._disk.remove(dropped.path_of(LOG_SUFFIX) + DELETED_SUFFIX)
         dropped.let_go()
 
