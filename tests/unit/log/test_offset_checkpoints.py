@@ -396,3 +396,21 @@ def test_entries_of_a_checkpoint_whose_writing_was_refused_are_forgotten_all_the
     assert (after.get(TP).log_start_offset, after.get(TP).log_end_offset) == (0, 5)
     checkpoint(manager)
     assert mentions(memory, BESIDE) == set(OFFSET_CHECKPOINTS), "what was refused is written later"
+
+
+@pytest.mark.parametrize("call", [DiskCall.OPEN, DiskCall.WRITE, DiskCall.RENAME])
+def test_what_the_disk_refused_to_lower_is_lowered_the_next_time(make_manager, memory, batch, call):
+    """Once it counted as lowered: the log was cut, and after a power cut no start opened it."""
+    disk = FaultyDisk(memory)
+    manager = make_manager(disk, "/d")
+    manager.start()
+    append(manager.create(TP, OLD_ID), batch(10))
+    checkpoint(manager)
+    disk.fail(call, errno=errno.ENOSPC, lasting=True)
+    lower = manager.checkpoints.lower
+    assert lower(TP, "/d/logs", 5, committed=4).failures
+    disk.heal()
+    assert not lower(TP, "/d/logs", 5, committed=4).failures
+    says = said(memory.crash(SeededRng(1)))
+    assert says[RECOVERY_POINT_CHECKPOINT][TP] == says[CLEANER_CHECKPOINT][TP] == 5
+    assert says[HIGH_WATERMARK_CHECKPOINT][TP] == 4

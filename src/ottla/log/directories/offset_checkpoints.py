@@ -87,8 +87,8 @@ class OffsetCheckpoints:
         """The jobs that have not run. The loop adds without the lock; removal takes the lock."""
         self._on_disk: dict[str, Offsets] = {}
         """What each file says, by its path. Use: values are replaced, never changed. Invariant: has
-        every entry that is on disk, and after a write that was refused those that may be; a file
-        that could not be read has none."""
+        every entry that is on disk, and after a write that was refused those that may be, with
+        the higher offset; a file that could not be read has none."""
         self._doubtful: set[str] = set()
         """Paths of files whose last write was refused: they may say the old or the new."""
         self._kept: dict[str, Offsets] = {}
@@ -240,7 +240,10 @@ class OffsetCheckpoints:
         except OSError as error:
             job.failures[log_dir] = error
             # Renamed into place or not, synced or not: what it says may be the old or the new.
-            self._on_disk[path] = {**self._on_disk.get(path, {}), **offsets}
+            may_be = dict(self._on_disk.get(path, {}))
+            for where, offset in offsets.items():
+                may_be[where] = max(offset, may_be.get(where, offset))
+            self._on_disk[path] = may_be
             self._doubtful.add(path)
         else:
             self._on_disk[path] = offsets
