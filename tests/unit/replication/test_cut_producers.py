@@ -182,3 +182,22 @@ def test_a_log_that_is_killed_amid_a_cut_shows_no_aborted_record(make_node, word
     assert log.log_end_offset in (1, 3, 4)
     found = [record.value for record in read_committed(log, 10**6)]
     assert found == [b"committed" * 20, *[b"last" * 20] * (log.log_end_offset == 4)]
+
+
+def test_a_log_that_is_cut_knows_its_latest_record(make_node, words):
+    """Its indexes were in memory only: a time index of before made the segment look older."""
+    node = make_node(partitions=1, index_interval_bytes=0)
+    log = node.partition().log
+    for offset, timestamp in enumerate((5, 9, 3, 4, 6)):
+        record = Record(timestamp=1_700_000_000_000 + timestamp, value=b"v")
+        batch = build_batch([record], base_offset=offset, leader_epoch=1)
+        append_replicated(log, check_replicated(memoryview(bytearray(batch))))
+        if offset == 3:  # The two files are written by themselves: one is behind.
+            log.segments.active.indexes.offsets.write()
+    log.flush()
+    job = LogCuts(node.log_manager, node.clock).cut_job(log, 4)
+    job.run()
+    assert job.log.segments.active.largest_timestamp() == (1_700_000_000_009, 1)
+    job.log.check()
+    log.abandon()
+    node.log_manager.put(job.log)

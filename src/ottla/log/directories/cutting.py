@@ -4,8 +4,8 @@ What a follower does to its log, off the loop. The log is held until it is done,
 unflushed, no segments are being swapped. Another ``Log`` comes out of it, opened in an executor, so
 that nobody on the loop ever sees one that is half cut:
 
-    cut    1  the checkpoints of recovery point and high watermark are lowered, durably, and every
-              one on its way
+    cut    1  the indexes of the active segment are written; the checkpoints of recovery point and
+              high watermark are lowered, durably, and every one on its way
            2  the directory is opened a second time
            3  epochs lowered durably, files cut, producers read again: see ``Log.truncate_to``
     anew   an empty log that begins at the offset is made beside the directory, durably, and takes
@@ -65,6 +65,7 @@ class CutJob:
         """Do it. Blocks; on any thread. Raises OSError, CorruptFile or KafkaError."""
         before = self.before
         with before.tenancy.alone():  # Jobs in the directory end first; others wait.
+            before.segments.active.save_indexes()  # Who opens it goes by them.
             self._lower()
             try:
                 log = self._open()
