@@ -104,6 +104,7 @@ class ReplicaManager:
         self._partitions = self.hosting.partitions
         self.find = cast("Callable[[tuple[str, int]], Partition | None]", self._partitions.get)
         """Use: ``get`` by topic and partition, without an object made of them."""
+        self._is_settling = False
         self._to_tell: list[tuple[str, TopicPartition]] = []
         """Use: partitions that may wait for a directory that has changed, and its path."""
         self._telling = Portions(turns or Turns(clock), self._tell_one, "a change of a directory")
@@ -246,6 +247,8 @@ class ReplicaManager:
         """
 
         def tell() -> None:
+            if self._is_settling:
+                return
             if not directory.is_full:
                 self.hosting.retry_unopened()
             self._to_tell += [(directory.path, where) for where in self._partitions]
@@ -343,8 +346,11 @@ class ReplicaManager:
         """Host nothing new; wait until no flush is in flight: the logs can be closed.
 
         Call it when whatever else works on the partitions has ended. Large batches that still wait
-        for their turn are dropped: who sent them is gone.
+        for their turn are dropped: who sent them is gone. Nobody is told of full disks any more,
+        which would begin flushes.
         """
+        self._is_settling = True
+        self._to_tell.clear()
         await self._large.settle()
         if self.replicas is not None:
             await self.replicas.stop()

@@ -1,5 +1,6 @@
 """A moment without file descriptors refuses what needs one, and leaves no trace."""
 
+import asyncio
 import errno
 
 import pytest
@@ -131,3 +132,25 @@ async def test_a_log_that_fails_is_named_once_with_why(node, words, caplog):
     assert len(lines) == 1
     assert "t-0 is offline" in lines[0]
     assert "Input/output error" in lines[0]
+
+
+@pytest.mark.parametrize("is_told", ["before", "after"])
+async def test_a_disk_that_fills_amid_a_stop_begins_no_flush(make_node, words, is_told):
+    """A world: the logs could not be closed, and the stop was none (s1129y.16)."""
+    node = make_node(flush_messages=words.ASYNC_FLUSH)
+    node.append((0, words.batch()))
+    (directory,) = node.log_manager.directories.values()
+    if is_told == "before":
+        node.replica_manager._directory_changed(directory)
+        node.clock.advance(0)  # It waits for its turn.
+    settling = asyncio.ensure_future(node.replica_manager.settle())
+    while not settling.done():
+        await asyncio.sleep(0)
+        node.executor.run_all()
+    if is_told == "after":
+        node.replica_manager._directory_changed(directory)
+        node.clock.advance(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not node.executor.waiting
+    node.log_manager.stop()
