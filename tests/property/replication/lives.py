@@ -11,11 +11,10 @@ replicas catch up, and ``judge`` looks at them.
 """
 
 import asyncio
-import errno
 import random
 from unittest.mock import patch
 
-from ottla.env.faulty_disk import DiskCall, DiskKilled
+from ottla.env.faulty_disk import DiskKilled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.producers import producers
 from ottla.log.upkeep import snapshot_job
@@ -23,11 +22,17 @@ from ottla.pending import Pending
 from ottla.replication.followers import answer_follower
 from ottla.replication.following import Fetched
 from ottla.replication.isr_changes import Outcome
+from tests.property.replication.acts import (
+    ACTS,
+    MACHINES_ACTS,
+    WRITERS_ACTS,
+    die_at_a_call,
+    heal,
+    refuse_calls,
+)
 from tests.property.replication.judge import judge
 from tests.property.replication.replicas import (
-    LOG_DIRS,
     REPLICAS,
-    TP,
     InFlight,
     Metadata,
     Replica,
@@ -47,7 +52,7 @@ class Life:
         self.random = draw = random.Random(seed)
         self.is_compacted = draw.random() < 0.75
         self.is_deleted = not self.is_compacted or draw.random() < 0.5
-        self.pipelined = draw.choice([1, 2, 4])
+        self.pipelined = draw.choice([1, 4, 4])
         self.keys = [b"a", b"b", b"c", b"d"][: draw.choice([1, 2, 4])]
         self.metadata = Metadata()
         config = self._draw_config()
@@ -79,7 +84,7 @@ class Life:
     def _new_replica(self, which, config):
         draw = self.random
         own = {
-            "segment_bytes": draw.choice([250, 400, 900, 3000]),
+            "segment_bytes": draw.choice([250, 250, 400, 900]),
             "retention_bytes": draw.choice([-1, -1, 1500]) if self.is_deleted else -1,
         }
         return Replica(
@@ -122,13 +127,13 @@ class Life:
     async def _live(self):
         self.metadata.leader, self.metadata.leader_epoch = 0, 0
         for replica in self.replicas:
-            self._start(replica)
+            self.start(replica)
         for _ in range(self.random.choice([1, 2, 3])):
             for _ in range(self.random.choice([60, 150, 300])):
                 await self._take_a_turn()
             await self._settle_and_judge()
             if self.random.random() < 0.7:  # Can another one lead with what it has by now?
-                self._elect()
+                self.elect()
                 await self._settle()
                 for writer in list(self.writers):
                     writer.send()
@@ -172,7 +177,7 @@ class Life:
         self.note("in sync", metadata.in_sync)
         pending.resolve(Outcome.COMMITTED)
 
-    def _elect(self):
+    def elect(self):
         """Let one that lives and is in sync lead; none if there is no such one."""
         metadata = self.metadata
         can_lead = [one for one in metadata.in_sync if self.replicas[one].is_alive]
@@ -194,13 +199,13 @@ class Life:
     def _living(self):
         return [replica for replica in self.replicas if replica.is_alive]
 
-    def _start(self, replica):
+    def start(self, replica):
         replica.start(self.now)
         log = replica.partition.log
         epochs = [tuple(entry) for entry in log.leader_epochs.entries]
         self.note("start", replica.which, log.log_start_offset, log.log_end_offset, epochs)
 
-    def _die(self, replica):
+    def die(self, replica):
         how = self.random.choice(["kill", "cut"])
         self.note(how, replica.which)
         replica.die(how)
@@ -214,7 +219,7 @@ class Life:
         """Take away whose disk has died under it."""
         for replica in self._living():
             if replica.node.disk.killed:
-                self._die(replica)
+                self.die(replica)
 
     async def _work(self):
         """Run some jobs of each executor, and see what became of chores and logs."""
@@ -231,7 +236,7 @@ class Life:
         try:
             replica.node.executor.run_next()
         except DiskKilled:
-            self._die(replica)
+            self.die(replica)
         else:
             await turns_of_the_loop(2)
 
@@ -243,12 +248,12 @@ class Life:
                     task.result()
             replica.look()
         except DiskKilled:
-            self._die(replica)
+            self.die(replica)
             return
         partition = replica.partition
         if partition is not None and partition.is_failed:
             self.note("offline", replica.which, repr(partition.log.failure))
-            self._die(replica)
+            self.die(replica)
 
     # -- one turn -----------------------------------------------------------------------------
 
@@ -261,7 +266,7 @@ class Life:
         elif act in MACHINES_ACTS or replica.partition is not None:
             act(self, replica)
         if self.metadata.leader is None and draw.random() < 0.3:
-            self._elect()
+            self.elect()
 
     def fetch(self, replica):
         """Let it ask its leader, or take what it was answered, one of both at a time."""
@@ -277,6 +282,8 @@ class Life:
 
     def _ask(self, replica):
         """Send its next request; tell whether its answer, if any, is there at once."""
+        if replica.is_cut_off:
+            return False
         asked = replica.follower.next_request()
         partition = replica.partition
         if asked is None:
@@ -308,7 +315,8 @@ class Life:
                 self.note("out of range", replica.which, asked, str(error))
             return None
         if found.diverging or found.begins_at is not None:
-            self.note("cut", replica.which, asked, found.diverging, found.begins_at)
+            self.note("behind", replica.which, asked, found.diverging, found.begins_at)
+            self._hinder(replica)
         return Fetched(
             found.high_watermark,
             found.log_start_offset,
@@ -316,6 +324,12 @@ class Life:
             found.diverging,
             found.begins_at,
         )
+
+    def _hinder(self, replica):
+        """Let many a log be cut on a disk that refuses a call of that, or dies at it."""
+        (act,) = self.random.choices([die_at_a_call, refuse_calls, None], [4, 2, 4])
+        if act is not None:
+            act(self, replica)
 
     def new_record(self, writer):
         """Return a key and a value that no other record has."""
@@ -337,10 +351,11 @@ class Life:
         """Let all faults end, and wait until everybody has what they asked for."""
         self.is_closing = True
         for replica in self.replicas:
+            replica.is_cut_off = False
             if replica.is_alive:
                 heal(self, replica)
             else:
-                self._start(replica)
+                self.start(replica)
         for turn in range(SETTLING_TURNS_MAX):
             await self._settle_a_little(turn)
             if self._is_settled():
@@ -349,7 +364,17 @@ class Life:
         ends = [one.partition and one.partition.log.log_end_offset for one in self.replicas]
         raise Violation(f"it never settles: {vars(self.metadata)}, log ends {ends}")
 
+    def _measure_space(self):
+        """Let brokers find that their disks are full no longer."""
+        for replica in self._living():
+            try:
+                replica.node.measure_space()
+            except DiskKilled:
+                self.die(replica)
+
     async def _settle_a_little(self, turn):
+        if turn % 20 == 0:
+            self._measure_space()
         for replica in self._living():
             replica.hear()
             self.fetch(replica)
@@ -359,11 +384,11 @@ class Life:
             while replica.is_alive and replica.node.executor.is_busy:
                 await self._run_job(replica)
             if not replica.is_alive:
-                self._start(replica)
+                self.start(replica)
             replica.node.clock.advance(0.05 if turn % 20 else 11)
         self._hear()
         if self.metadata.leader is None:
-            self._elect()
+            self.elect()
             return
         for writer in list(self.writers):
             writer.send()
@@ -385,110 +410,3 @@ class Life:
 async def turns_of_the_loop(count):
     for _ in range(count):
         await asyncio.sleep(0)
-
-
-# -- what may happen in a turn --------------------------------------------------------------------
-
-
-def chore(begin):
-    """Return the act that begins a chore of a replica's housekeeper, beside those that run."""
-
-    def act(_life, replica):
-        work = begin(replica.node.housekeeper)
-        replica.chores.append(asyncio.get_running_loop().create_task(work))
-
-    return act
-
-
-def move(life, replica):
-    if not replica.partition.is_held:
-        life.note("move", replica.which)
-        replica.node.housekeeper.relocation.move(TP, life.random.choice(LOG_DIRS))
-
-
-def delete_records(life, _replica):
-    leader = life.leading()
-    if leader is None or not life.is_deleted:
-        return
-    offset = life.random.randint(0, leader.partition.high_watermark)
-    if offset > leader.partition.log.log_start_offset:
-        life.note("delete", offset)
-        leader.node.housekeeper.deletion.delete_records([(TP, offset)])
-
-
-def let_time_pass(life, replica):
-    replica.node.clock.advance(life.random.choice([0.01, 1, 3, 61]))
-
-
-def hear_of_metadata(_life, replica):
-    replica.hear()
-
-
-def roll(_life, replica):
-    partition = replica.partition
-    if replica.can_append and partition.log.log_end_offset:
-        try:
-            partition.log.roll()
-            partition.flush()
-        except KafkaError:
-            pass  # The disk refused it.
-
-
-def elect(life, _replica):
-    if life.metadata.leader is None or life.random.random() < 0.4:
-        life._elect()
-
-
-def die(life, replica):
-    if replica.is_alive:
-        life._die(replica)
-
-
-def start(life, _replica):
-    down = [replica for replica in life.replicas if not replica.is_alive]
-    if down:
-        life._start(life.random.choice(down))
-
-
-def refuse_calls(life, replica):
-    number = life.random.choice([errno.ENOSPC, errno.ENOSPC, errno.EMFILE, errno.EIO])
-    call = life.random.choice(list(DiskCall))
-    life.note("refuse", replica.which, call.value, errno.errorcode[number])
-    is_lasting = life.random.random() < 0.2
-    replica.node.disk.fail(call, nth=life.random.randint(1, 6), errno=number, lasting=is_lasting)
-
-
-def heal(_life, replica):
-    replica.node.disk.heal()
-    replica.node.measure_space()
-
-
-def die_at_a_call(life, replica):
-    life.note("is to die", replica.which)
-    replica.node.disk.kill_at(life.random.randint(1, 30))
-
-
-WRITERS_ACTS = {Writer.send, Writer.send_again, Writer.end_transaction}
-MACHINES_ACTS = {elect, start, die, delete_records}
-ACTS = {
-    Writer.send: 280,
-    Writer.send_again: 40,
-    Writer.end_transaction: 60,
-    Life.fetch: 300,
-    chore(lambda housekeeper: housekeeper.cleaner.clean()): 60,
-    chore(lambda housekeeper: housekeeper.snapshot_producers()): 30,
-    chore(lambda housekeeper: housekeeper.deletion.delete_old_segments()): 30,
-    move: 10,
-    chore(lambda housekeeper: housekeeper.deletion.checkpoint()): 10,
-    delete_records: 10,
-    let_time_pass: 30,
-    hear_of_metadata: 40,
-    roll: 25,
-    elect: 20,
-    die: 15,
-    start: 10,
-    refuse_calls: 17,
-    heal: 9,
-    die_at_a_call: 4,
-}
-"""What happens in a turn, and how often by comparison."""

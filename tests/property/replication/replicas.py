@@ -162,6 +162,7 @@ class Replica:
         self.history = {}
         """By its last offset, each batch that stood in the log and was not cut off."""
         self.end_offset = 0
+        self.is_cut_off = False
         self._propose = propose
         self._gone()
 
