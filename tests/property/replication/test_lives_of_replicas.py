@@ -6,7 +6,8 @@ from tests.property.replication.lives import Life
 
 pytestmark = pytest.mark.slow
 
-SEEDS = 60
+SEEDS = [*range(59), 157]
+"""The last one finds a checkpoint of leader epochs that forgets what lies before the log start."""
 TOLD = 40
 """So many of the last things that happened are printed when a life fails."""
 
@@ -21,7 +22,7 @@ def live(seed):
     return life
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_replicas_agree_after_kills_power_cuts_and_refused_calls(seed):
     live(seed)
 
