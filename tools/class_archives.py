@@ -21,8 +21,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools import kafka_peer
 
-SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""For JVMs of seconds to minutes: they never win back the time to compile well."""
 SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 """Else a JVM of another class path would warn on its output."""
 SPARK_WORK = """
@@ -63,8 +61,8 @@ def java_options(name: str) -> list[str]:
     """Return the options for a JVM of tests that runs ``name``: "spark" or "kafka"."""
     archive = path_of(name)
     if archive is None or not archive.exists():
-        return list(SHORT_LIVED)
-    return [*SHORT_LIVED, *SILENT, f"-XX:SharedArchiveFile={archive}"]
+        return list(kafka_peer.SHORT_LIVED)
+    return [*kafka_peer.SHORT_LIVED, *SILENT, f"-XX:SharedArchiveFile={archive}"]
 
 
 def path_of(name: str) -> Path | None:
@@ -91,7 +89,7 @@ def make(name: str) -> None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as work:
         made = Path(work, archive.name)
-        options = [*SHORT_LIVED, *SILENT, f"-XX:ArchiveClassesAtExit={made}"]
+        options = [*kafka_peer.SHORT_LIVED, *SILENT, f"-XX:ArchiveClassesAtExit={made}"]
         {"kafka": _serve_with_kafka, "spark": _work_with_spark}[name](Path(work), options)
         if made.exists():
             made.replace(archive)

@@ -27,6 +27,8 @@ from tools.peer import Peer
 
 VERSION = "4.3.0"
 HEAP = "1g"
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For JVMs of seconds to minutes: they never win back the time to compile well."""
 CLUSTER_ID = "AAAAAAAAQACAAAAAAAAAAQ"
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>ottla</groupId><artifactId>kafka-peer</artifactId><version>1</version><dependencies>
@@ -168,7 +170,7 @@ def _fetch(
 def tool_command(class_name: str, *arguments: str, heap: str = "512m") -> list[str]:
     """Return the command line of one of Kafka's own tools."""
     classpath = f"{libraries()}/*"
-    options = _given_options() or ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    options = _given_options() or SHORT_LIVED
     return ["java", f"-Xmx{heap}", *options, "-cp", classpath, class_name, *arguments]
 
 

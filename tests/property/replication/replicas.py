@@ -17,6 +17,7 @@ from ottla.records.decode import decode_batches
 from ottla.replication.cutting import Cutting
 from ottla.replication.following import Fetched, Following
 from ottla.replication.isr_changes import IsrChanges
+from tests.ended_process import give_locks_back
 from tests.unit.replication.conftest import TOPIC_ID, Node
 
 TP = TopicPartition("t", 0)
@@ -222,14 +223,8 @@ class Replica:
         if how == "cut":
             self.memory = self.memory.crash(SeededRng(self.random.randrange(10**9)))
         else:
-            self._unlock()
+            give_locks_back(self.memory, *LOG_DIRS)
         self._gone()
-
-    def _unlock(self):
-        for log_dir in LOG_DIRS:
-            for name in self.memory.list_directory(log_dir):
-                if name.endswith(".lock"):
-                    self.memory._tree.find(f"{log_dir}/{name}").locked = False
 
     def hear(self):
         """Learn what the metadata says by now."""

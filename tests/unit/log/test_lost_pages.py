@@ -15,6 +15,7 @@ from ottla.errors import KafkaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.append import AppendOrigin
 from ottla.log.files.faults import SyncFailed
+from tests.ended_process import give_locks_back
 
 SEEDS = range(8)
 TP = TopicPartition("flights", 0)
@@ -222,7 +223,7 @@ def test_names_that_a_killed_process_did_not_sync_outlive_a_later_power_cut(
     deaths = 0
     for disk in die_before_names_are_synced(live):
         deaths += 1
-        release_locks(disk)
+        give_locks_back(disk, *(f"/data/{name}" for name in disk.list_directory("/data")))
         manager = make_manager(disk, "/data")
         manager.start()
         log = manager.create(TP, TOPIC_ID)
@@ -239,12 +240,6 @@ def test_names_that_a_killed_process_did_not_sync_outlive_a_later_power_cut(
             manager.checkpoint_job().run()
         manager._release()
     assert deaths > 8
-
-
-def release_locks(disk):
-    """Do what the end of a process does."""
-    for name in disk.list_directory("/data"):
-        disk.open(f"/data/{name}/.lock", create=True)._inode.locked = False
 
 
 @pytest.mark.parametrize("has_next", [False, True])

@@ -5,9 +5,16 @@ import pytest
 from ottla.env.faulty_disk import DiskCall
 from ottla.env.memory_disk import MemoryFile
 from ottla.errors import ErrorCode
+from ottla.ids import LeaderEpoch, NodeId, TopicPartition
 from ottla.log.segment.cold_read import COLD_READ_BYTES_MAX
 from ottla.pending import Pending
+from ottla.replication.follower import Asked
+from ottla.replication.follower_sessions import FollowerSessions, FollowerSpec
+from ottla.replication.isr_changes import IsrChanges
+from tests.unit.replication.conftest import TOPIC_ID
+from tests.unit.replication.test_compacted_epochs import write
 
+FOLLOWER = NodeId(2)
 TAIL = 520
 """Batches after which the oldest are no longer remembered by position."""
 
@@ -122,3 +129,37 @@ def test_a_partition_that_goes_away_meanwhile_is_no_fault(filled, words, device)
     filled.partition().log.abandon()
     filled.executor.run_next()
     assert found(answer, words)[0][0] == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("at_border", [True, False])
+def test_a_follower_is_compared_with_what_an_executor_has_read(make_node, words, device, at_border):
+    node = make_node(partitions=1, segment_bytes=4000, index_interval_bytes=500)
+    written = [(at, 1 + at // 150, "v") for at in range(300)]
+    write(node, words, written)
+    partition = node.partition()
+    segments = partition.log.segments
+    for segment in segments[:-1]:
+        segment.rest()
+    node.change(node.led(0, epoch=3, isr=(1,), old=partition.state))
+    changes = IsrChanges(node.clock, lambda *_: Pending(), lambda: 10_000)
+    changes.watch(partition)
+    sessions = FollowerSessions(node.clock, changes, lambda _: partition, lambda _: 5)
+    session = sessions.begin(FOLLOWER, 7)
+    paths = [segment.path for segment in segments[1:3]]
+    offset = segments[2].base_offset + (0 if at_border else 5)
+    epoch = partition.log.leader_epochs.epoch_for_offset(offset - 1)
+    asked = Asked(0, NodeId(-1), LeaderEpoch(3), 7, offset, epoch)
+    session.name(FollowerSpec(TopicPartition("t", 0), TOPIC_ID, asked, 1000))
+    early = device()
+    cold = []
+    assert list(sessions.read(session, 10**6, cold)) == [None]
+    assert early == []
+    assert partition.view.remote(FOLLOWER) is None, "it has not been compared"
+    assert {one.log_path for one in cold} == set(paths[1:] if not at_border else paths)
+    for one in cold:
+        one.run()
+    early.clear()
+    (news,) = sessions.read(session, 10**6)
+    assert news.found.region is not None
+    assert not [path for path in early if path.endswith(".log")]
+    assert partition.view.remote(FOLLOWER).end_offset == offset

@@ -13,6 +13,7 @@ from ottla.records.batch import patch_offsets
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.records.record import Record
+from tests.ended_process import give_locks_back
 from tests.property.log.compacting import read_committed
 from tests.unit.replication.conftest import Node
 from tests.unit.replication.test_compacted_epochs import held, write
@@ -41,6 +42,12 @@ def send(node, words, key, **fields):
 
 def append(node, words, sequence):
     return send(node, words, b"k", base_sequence=sequence, **PRODUCER)
+
+
+def checkpoint(node):
+    job = node.log_manager.checkpoint_job()
+    job.run()
+    node.log_manager.checkpointed(job)
 
 
 def roll(node):
@@ -131,17 +138,12 @@ def test_a_killed_node_knows_the_epochs_from_where_it_starts_again(make_node, wo
     node.partition().log.roll()
     write(node, words, [(60, 3, "v")])
     node.partition().configure(node.settings)  # Which looks how far it is committed.
-    job = node.log_manager.checkpoint_job()
-    job.run()
-    node.log_manager.checkpointed(job)
+    checkpoint(node)
     log = node.partition().log
     raise_start_offset(log, 50)
     write(node, words, [(61, 4, "v")])  # A flush that saves the epochs.
     assert [entry.epoch for entry in log.leader_epochs.entries] == [3, 4]
-    disk = node.disk.inner
-    for name in disk.list_directory("/data"):
-        if name.endswith(".lock"):
-            disk._tree.find(f"/data/{name}").locked = False
+    give_locks_back(node.disk.inner, "/data")
     again = Node(disk=node.disk, **config).partition().log
     assert again.log_start_offset == 0
     assert again.leader_epochs.entries == [(1, 0), (2, 20), (3, 40), (4, 61)]
@@ -165,18 +167,14 @@ def test_a_log_that_is_killed_amid_a_cut_shows_no_aborted_record(make_node, word
         append_replicated(log, check_replicated(memoryview(batch)))
     log.roll()
     write(node, words, [(3, 1, "last")])
-    job = node.log_manager.checkpoint_job()
-    job.run()
-    node.log_manager.checkpointed(job)
+    checkpoint(node)
     cut = LogCuts(node.log_manager, node.clock).cut_job(log, 1)
     node.disk.kill_at(call)
     with contextlib.suppress(DiskKilled):
         cut.run()
     node.disk.kill()
     disk = node.disk.inner
-    for name in disk.list_directory("/data"):
-        if name.endswith(".lock"):
-            disk._tree.find(f"/data/{name}").locked = False
+    give_locks_back(disk, "/data")
     log = Node(disk=FaultyDisk(disk), partitions=1).partition().log
     log.producers.transactions.commit_to(log.log_end_offset)
     assert log.log_end_offset in (1, 3, 4)

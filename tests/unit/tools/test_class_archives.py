@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from tools import class_archives
+from tools.kafka_peer import SHORT_LIVED
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def java(tmp_path, monkeypatch):
 
 
 def test_without_an_archive_the_jvm_is_only_made_for_a_short_life(java):
-    assert class_archives.java_options("spark") == list(class_archives.SHORT_LIVED)
+    assert class_archives.java_options("spark") == list(SHORT_LIVED)
 
 
 def test_an_archive_is_of_one_java_and_one_program(java):
@@ -37,7 +38,7 @@ def test_an_archive_is_of_one_java_and_one_program(java):
 def test_without_java_there_is_no_archive(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert class_archives.path_of("kafka") is None
-    assert class_archives.java_options("kafka") == list(class_archives.SHORT_LIVED)
+    assert class_archives.java_options("kafka") == list(SHORT_LIVED)
 
 
 def test_what_cannot_be_made_is_said_and_stops_nobody(java, capsys, monkeypatch):
