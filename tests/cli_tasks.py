@@ -20,6 +20,7 @@ OPTIONS = {
     "offsets.topic.num.partitions": 4,
     "transaction.state.log.num.partitions": 4,
     "log.retention.check.interval.ms": 86_400_000,
+    "log.retention.ms": -1,  # Kafka looks once after 30 s, and records are of 2023.
 }
 TIME = 1_700_000_000_000
 """2023-11-14T22:13:20Z"""

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +76,14 @@ def test_an_unknown_command_is_usage():
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert "python3 dev.py flights" in done.stderr
+
+
+def test_tests_do_not_begin_on_a_disk_that_they_would_fill(dev, tmp_path, monkeypatch, capsys):
+    usage = type(shutil.disk_usage(tmp_path))
+    monkeypatch.setattr(dev.shutil, "disk_usage", lambda _: usage(100 << 30, 99 << 30, 1 << 30))
+    monkeypatch.setattr(dev, "ensure_environment", lambda: None)
+    monkeypatch.setattr(dev, "module", lambda *_: pytest.fail("the tests began"))
+    assert dev.main(["test"]) == 1
+    words = capsys.readouterr().err
+    assert "has 1.0 GiB left" in words
+    assert "TMPDIR=" in words
