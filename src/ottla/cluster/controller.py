@@ -355,24 +355,35 @@ class Controller:
         *,
         patience: Patience | None = None,
         take: Take = take_any,
+        may_delete: Callable[[str], bool] | None = None,
     ) -> Pending[list[tuple[str, TopicId] | KafkaError]]:
         """Delete topics, each by name or (name None) by id; the Pending gets outcomes, in order.
 
-        ``patience``: see ``each_in_time``.
+        ``patience``: see ``each_in_time``. ``may_delete`` tells of the topic that is found, by its
+        name, whether the client may delete it; None: it may delete all. It is asked here because
+        others may have created that topic since the client's request came in.
         """
 
         def delete(named: tuple[str | None, TopicId]) -> Awaitable[tuple[str, TopicId]]:
-            return self._delete(*named, take)
+            return self._delete(*named, take, may_delete)
 
         return each_in_time(wanted, delete, patience, first=self._catch_up)
 
-    async def _delete(self, name: str | None, topic_id: TopicId, take: Take) -> tuple[str, TopicId]:
+    async def _delete(
+        self,
+        name: str | None,
+        topic_id: TopicId,
+        take: Take,
+        may_delete: Callable[[str], bool] | None,
+    ) -> tuple[str, TopicId]:
         if not self._may_delete:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
         gone = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         asked = self._image.topic_by_id(topic_id) if name is None else self._image.topic(name)
         if asked is None:
             raise KafkaError(gone)
+        if may_delete is not None and not may_delete(asked.name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         take(len(asked.partitions))
         for _ in range(ATTEMPTS_MAX):
             self._deleting[asked.topic_id] = asked

@@ -149,6 +149,24 @@ class Access:
         """Tell whether this may be done to the cluster; see ``may``."""
         return self.may(operation, *CLUSTER, quiet=quiet)
 
+    def may_write_markers(self, *, quiet: bool = False) -> bool:
+        """Tell whether the client may end others' transactions: ALTER, else CLUSTER_ACTION."""
+        return self.may_cluster(Operation.ALTER, quiet=True) or self.may_cluster(
+            Operation.CLUSTER_ACTION, quiet=quiet
+        )
+
+    def may_delete_topic(self, name: str) -> bool:
+        """Tell whether a topic may be deleted: DELETE on the cluster, else on the topic."""
+        return self.may_cluster(Operation.DELETE, quiet=True) or self.may_topic(
+            Operation.DELETE, name
+        )
+
+    def may_create_topic(self, name: str) -> bool:
+        """Tell whether a topic may be created: CREATE on the cluster, else on the topic."""
+        return self.may_cluster(Operation.CREATE, quiet=True) or self.may_topic(
+            Operation.CREATE, name
+        )
+
     def may_some(self, operation: Operation, kind: ResourceType) -> bool:
         """Tell whether this may be done to any resource of a type; remembered, too."""
         if self.epoch != self.authorizer.epoch:

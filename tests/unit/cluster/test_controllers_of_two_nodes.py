@@ -8,7 +8,7 @@ from ottla.config.files import broker_config
 from ottla.config.topic import topic_config
 from ottla.env.clock import ManualClock
 from ottla.env.rng import SeededRng
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, NodeId
 from ottla.metadata.image import ImageFollower
 from ottla.pending import Pending, outcome_of
@@ -88,6 +88,16 @@ async def test_a_topic_that_another_node_has_just_made_can_be_deleted(controller
     (made,) = await done(controller.create_topics([NewTopic("t", 1)]))
     (gone,) = await done(behind.delete_topics([("t", NULL_TOPIC_ID)]))
     assert gone == ("t", made.topic_id)
+
+
+async def test_who_may_delete_is_asked_about_the_topic_that_is_found(controller, behind):
+    """It was not there when the request came in, so nobody could ask then."""
+    await done(controller.create_topics([NewTopic("t", 1)]))
+    asked = [("t", NULL_TOPIC_ID)]
+    (refused,) = await done(behind.delete_topics(asked, may_delete=lambda name: name != "t"))
+    assert refused is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    (gone,) = await done(behind.delete_topics(asked, may_delete=lambda name: name == "t"))
+    assert gone[0] == "t"
 
 
 async def test_a_topic_that_another_node_has_just_deleted_can_be_made_anew(

@@ -111,7 +111,7 @@ def ask(image, leaderships):
     """``ask(*topics, version=, **fields)`` -> the answer; ``ask.created``: what it asked for."""
     created = []
 
-    def ask(*topics, version=12, auto_create=True, told=None, **fields):
+    def ask(*topics, version=12, auto_create=True, told=None, access=None, **fields):
         handler = Metadata(
             image,
             SimpleNamespace(auto_create=lambda names, take: created.extend(names)),
@@ -120,7 +120,8 @@ def ask(image, leaderships):
             auto_create=auto_create,
         )
         asked = None if topics == (None,) else list(topics)
-        return served(handler.handle(MetadataRequest(topics=asked, **fields), call(version)))
+        asker = call(version)._replace(client=CLIENT._replace(access=access))
+        return served(handler.handle(MetadataRequest(topics=asked, **fields), asker))
 
     ask.created = created
     return ask
@@ -172,6 +173,15 @@ def test_a_missing_topic_is_created_once_named_and_allowed(ask):
     ask(named("new"), auto_create=False)
     ask(MetadataRequestTopic(topic_id=TopicId(b"x" * 16), name=None))
     assert ask.created == ["new"]
+
+
+def test_what_comes_or_goes_behind_a_guard_is_asked_about_again(ask):
+    """A guard lets an unknown id and a known name pass; both may be other then."""
+    access = SimpleNamespace(may_create_topic="mine".__eq__, may_describe=lambda name: name != "b")
+    by_id = MetadataRequestTopic(topic_id=IDS["b"], name=None)
+    hidden, _, _ = ask(by_id, named("gone"), named("mine"), access=access).topics
+    assert (hidden.error_code, hidden.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+    assert ask.created == ["mine"]
 
 
 def test_names_and_ids_that_do_not_exist(ask):

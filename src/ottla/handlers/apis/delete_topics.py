@@ -38,7 +38,7 @@ class DeleteTopics:
 
     def handle(self, request: DeleteTopicsRequest, call: Call) -> Steps[DeleteTopicsResponse]:
         """Delete topics; each succeeds or fails on its own."""
-        asked = request.topics
+        asked, access = request.topics, call.client.access
         if call.api_version < BY_STATE_SINCE:
             asked = yield from each(
                 request.topic_names,
@@ -72,6 +72,7 @@ class DeleteTopics:
             [(topic.name, topic.topic_id) for topic in wanted],
             take=call.take(strict_since=QUOTA_SINCE),
             patience=Patience(self._clock, request.timeout_ms),
+            may_delete=None if access is None else access.may_delete_topic,
         )
         answers = yield from each(zip(wanted, outcomes, strict=True), lambda one: _result(*one))
         return DeleteTopicsResponse(responses=answers + refused)

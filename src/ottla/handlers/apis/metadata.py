@@ -6,6 +6,8 @@ epochs, v8-v10 authorized operations (KIP-430), v10 topic ids, v12 topics by id,
 Kafka: clients ask again.
 """
 
+from itertools import compress
+
 from ottla.cluster.controller import Controller
 from ottla.cluster.topics import topic_name_error
 from ottla.errors import ErrorCode
@@ -84,6 +86,7 @@ class Metadata:
         self, request: MetadataRequest, image: MetadataImage, call: Call
     ) -> Steps[list[MetadataResponseTopic]]:
         operations = request.include_topic_authorized_operations
+        access = call.client.access
         found: list[MetadataResponseTopic] = []
         missing: list[str] = []
         seen: dict[tuple[TopicId, str | None], MetadataRequestTopic] = {}
@@ -95,6 +98,8 @@ class Metadata:
                 yield None
             if asked.topic_id != NULL_TOPIC_ID:
                 topic = image.topic_by_id(asked.topic_id)
+                if topic is not None and access is not None:  # It may have come since the guard.
+                    topic = topic if access.may_describe(topic.name) else None
                 found.append(
                     MetadataResponseTopic(
                         error_code=ErrorCode.UNKNOWN_TOPIC_ID,
@@ -123,6 +128,9 @@ class Metadata:
                 unknown.topic_authorized_operations = TOPIC_OPERATIONS
             found.append(unknown)
         if missing and request.allow_auto_topic_creation and self._auto_create:
+            if access is not None:  # A topic may be gone since a guard has found it.
+                may = yield from each(missing, access.may_create_topic)
+                missing = list(compress(missing, may))
             self._controller.auto_create(missing, call.take(strict_since=None))
         return found
 

@@ -159,9 +159,7 @@ def write_txn_markers(
 ) -> Steps[Response]:
     """Ask for ALTER on the cluster, else for CLUSTER_ACTION."""
     del call
-    if access.may_cluster(Operation.ALTER, quiet=True) or access.may_cluster(
-        Operation.CLUSTER_ACTION
-    ):
+    if access.may_write_markers():
         return serve(request)
     markers = yield from each_in_steps(request.markers, _unwritten)
     return WriteTxnMarkersResponse(markers=markers)
