@@ -214,6 +214,30 @@ def allowed_for(version, *names):
     return asked._replace(client=asked.client._replace(access=access))
 
 
+def test_an_expression_costs_nothing_for_ids_that_others_have():
+    """Else it would tell of them: it was refused when they, too, were much to match."""
+    found = [
+        SimpleNamespace(
+            transactional_id=letter * 90,
+            producer_id=1,
+            state=TransactionState.ONGOING,
+            start_ms=1,
+        )
+        for letter in "abcdefgh"
+    ]
+    handler = ListTransactions(
+        SimpleNamespace(list_all=lambda: found), ManualClock(), elements_max=100
+    )
+    request = ListTransactionsRequest(
+        state_filters=[], producer_id_filters=[], transactional_id_pattern="(.?){900}"
+    )
+    answer = served(handler.handle(request, allowed_for(2, "a" * 90)))
+    assert answer.error_code == NONE
+    assert [one.transactional_id for one in answer.transaction_states] == ["a" * 90]
+    answer = served(handler.handle(request, call(2)))
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
 def test_what_others_have_leaves_ones_own_groups_listed():
     """1,600 groups with long names refused the lists of all, also of who sees none of them."""
     handler = ListGroups(listed(1000), elements_max=100)

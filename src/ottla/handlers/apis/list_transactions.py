@@ -5,6 +5,8 @@ match the whole id (KIP-1152). Ids that the client may not describe are left out
 """
 
 from collections.abc import Sequence
+from itertools import compress
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.consumer.topic_pattern import TopicPattern
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
@@ -19,6 +21,9 @@ from ottla.protocol.messages.list_transactions import (
     ListTransactionsResponse,
 )
 from ottla.sliced import STRIDE, Steps, distinct, each
+
+if TYPE_CHECKING:
+    from ottla.security.access import Access
 
 _STATES = frozenset(state.value for state in TransactionState)
 
@@ -39,7 +44,7 @@ class ListTransactions:
         """Return the ids that pass all filters, or an error while some are still loading."""
         access = call.client.access
         try:
-            found = yield from self._matching(request.transactional_id_pattern)
+            found = yield from self._matching(request.transactional_id_pattern, access)
         except KafkaError as error:
             return _refused(error.code)
         now_ms = self._clock.wall_ms()
@@ -55,7 +60,6 @@ class ListTransactions:
                     request.duration_filter < 0
                     or one.start_ms < now_ms - request.duration_filter  # Not begun: as in Kafka.
                 )
-                and (access is None or access.may_list_transaction(one.transactional_id))
             )
 
         unknown = (name for name in asked if name not in _STATES)
@@ -79,9 +83,20 @@ class ListTransactions:
             transaction_states=told,
         )
 
-    def _matching(self, pattern: str | None) -> Steps[Sequence[Transaction]]:
-        """Return the transactions whose ids match; None and "" match all. Raises KafkaError."""
+    def _matching(
+        self, pattern: str | None, access: "Access | None"
+    ) -> Steps[Sequence[Transaction]]:
+        """Return the transactions whose ids match; None and "" match all. Raises KafkaError.
+
+        Ids that the client must not know of are left out first: how much there is to match tells of
+        them.
+        """
         found = self._transactions.list_all()
+        if access is not None:
+            may = yield from each(
+                found, lambda one: access.may_list_transaction(one.transactional_id)
+            )
+            found = list(compress(found, may))
         if not pattern:
             return found
         names = yield from each(found, lambda one: one.transactional_id)

@@ -260,6 +260,18 @@ def test_who_may_see_a_topic_is_asked_again_in_time(consumers):
     assert consumers.beats_until_matched("a", {"tt"}, seen)
 
 
+def test_an_expression_tells_nothing_of_topics_that_must_not_be_seen(consumers):
+    """Matched first and hidden then, one that is much work for their names alone was refused."""
+    for letter in "bcdefgh":
+        consumers.resize(1, letter * 249, TopicId(letter.encode() * 16))
+    laborious = "(.?){900}"
+    answer = consumers.join("a", topics=(), regex=laborious, may_describe={"t"}.__contains__)
+    assert consumers.group.regexes[laborious].topics == {"t"}
+    assert answer.epoch > 0
+    refused = consumers.join("b", topics=(), regex=laborious + "u?", may_describe=lambda _: True)
+    assert refused.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
 def test_a_topic_that_is_made_while_its_first_reader_joins_is_not_missed(consumers):
     consumers.join("a")
     joining = consumers.node.coordinator.consumer_heartbeat(

@@ -70,11 +70,12 @@ def resolve_regexes(
 def _matching(
     regex: str, names: Sequence[str], may_describe: Callable[[str], bool] | None
 ) -> Steps[frozenset[str]]:
-    matching = yield from TopicPattern(regex).select(names)
+    # Topics that the member must not know of are left out first: how much there is to match tells
+    # of their names, where a client chooses the expression.
     if may_describe is not None:
-        allowed = yield from each(matching, may_describe)
-        return frozenset(compress(matching, allowed))
-    return frozenset(matching)
+        allowed = yield from each(names, may_describe)
+        names = list(compress(names, allowed))
+    return frozenset((yield from TopicPattern(regex).select(names)))
 
 
 def next_epoch(
