@@ -49,6 +49,8 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 """A client that has proved nothing, as on a PLAINTEXT listener."""
 NODE_KIND = "Node"
 """The kind of a principal that is a node of this cluster. No login of a client gives it."""
+STRANGER = Principal("Stranger", "")
+"""A client that must log in, and has not yet: not ANONYMOUS, whom quotas may hold for."""
 
 
 class QuotaEntity(NamedTuple):

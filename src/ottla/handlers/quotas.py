@@ -16,7 +16,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.client import Client
 from ottla.handlers.fetch_size import ONE_PARTITION_BYTES, answer_bytes
 from ottla.handlers.gate import Asked, Passage
-from ottla.ids import NODE_KIND, QuotaEntity
+from ottla.ids import NODE_KIND, STRANGER, QuotaEntity
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.messages.fetch import TOPIC_IDS_SINCE
 from ottla.quota.clients import ClientQuotas, Meters
@@ -33,7 +33,8 @@ _PERCENT = 100.0
 _MS = 1000.0
 """Milliseconds of a second: a fraction, because times are."""
 _OF_NODES = frozenset({ApiKey.WRITE_TXN_MARKERS})
-"""Requests that nodes send each other; whoever may send them is never throttled for time."""
+"""Requests that nodes send each other; who may send them is not throttled for time, who is refused
+is, as in Kafka."""
 _MUTATIONS = frozenset(
     {ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.METADATA}
 )
@@ -86,7 +87,8 @@ class Quotas:
             flexible_since=_PRODUCE_FLEXIBLE_SINCE,
         )
         self.admit = self._entry.admit
-        """Lets a request in; see ``gate.Admit``. No quota holds for nodes of the cluster."""
+        """Lets a request in; see ``gate.Admit``. No quota holds for nodes of the cluster, nor for
+        who has still to log in: it would be that of somebody else, whom the client id names."""
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -98,7 +100,7 @@ class Quotas:
         self._entry.ask_client_id(asked=self._clients.asks_client_id)
 
     def _look_up(self, client: Client, frame: memoryview, client_id_bytes: int) -> Held | None:
-        if client.principal.kind == NODE_KIND:
+        if client.principal.kind == NODE_KIND or client.principal == STRANGER:
             return None
         asks = self._clients.asks_client_id
         name = client_id_of(frame, client_id_bytes) if asks else None
@@ -141,7 +143,7 @@ class _Counted(Passage):
     """A request of a client that has a quota."""
 
     __slots__ = (
-        *("_client", "_clock", "_is_charged", "_key", "_meters", "_mutates"),
+        *("_client", "_clock", "_is_charged", "_is_free", "_meters", "_mutates"),
         *("_running_since", "_spent_seconds", "_throttle_ms"),
     )
 
@@ -157,7 +159,10 @@ class _Counted(Passage):
     ) -> None:
         self._clock = clock
         self._client = client
-        self._key = key
+        self._is_free = key in _OF_NODES and (
+            client.access is None or client.access.may_write_markers(quiet=True)
+        )
+        """Use: of time."""
         self._meters = meters
         self._throttle_ms = throttle_ms
         self._running_since = now if meters.request is not None else None
@@ -201,7 +206,7 @@ class _Counted(Passage):
     def _charge_time(self, now: float, *, is_checked: bool) -> int:
         """Charge the time so far, once; return the throttle time for it."""
         meter = self._meters.request
-        if meter is None or self._is_charged or self._key in _OF_NODES:
+        if meter is None or self._is_charged or self._is_free:
             return 0
         if self._running_since is not None:
             self._spent_seconds += now - self._running_since
@@ -216,7 +221,7 @@ class _Counted(Passage):
     def left(self) -> None:
         """Count the rest of the time; nobody is throttled for it now."""
         meter, since = self._meters.request, self._running_since
-        if meter is not None and since is not None and self._key not in _OF_NODES:
+        if meter is not None and since is not None and not self._is_free:
             now = self._clock.monotonic()
             meter.note((self._spent_seconds + now - since) * _PERCENT, int(now * 1000))
 

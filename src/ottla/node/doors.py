@@ -24,6 +24,7 @@ from ottla.handlers.client import Client
 from ottla.handlers.router import Router, Serve
 from ottla.handlers.routes import router_of
 from ottla.handlers.services import Services
+from ottla.ids import STRANGER
 from ottla.metadata.store import MetadataError
 from ottla.metadata.values import BrokerValue, ListenerAddress
 from ottla.network.connection import OpenDispatch, Peer
@@ -342,7 +343,7 @@ def _open_to_known(
 
     authentication = Authentication(
         terms,
-        Client(*peer, listener=listener, line=entrance),
+        Client(*peer, listener=listener, line=entrance)._replace(principal=STRANGER),
         entrance,
         serve_versions=reception.serve,
         let_in=lambda client: partial(

@@ -1,6 +1,7 @@
 """The quotas at the gate, on a clock of the test's own."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,7 @@ from ottla.handlers.call import Call
 from ottla.handlers.client import Client
 from ottla.handlers.fetch_size import answer_bytes
 from ottla.handlers.gate import Timed
-from ottla.ids import Principal, QuotaEntity, TopicPartition
+from ottla.ids import STRANGER, Principal, QuotaEntity, TopicPartition
 from ottla.protocol.header import encode_request_header
 from ottla.quota.meter import Meter
 from ottla.quota.rate import Windows
@@ -305,6 +306,24 @@ def test_nodes_are_not_held_up(quotas, admit, clock):
     passage = admit(WRITE_TXN_MARKERS, 1)
     clock.advance(1)
     assert passage.answered() == 0
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_who_may_not_write_markers_is_throttled_for_trying(quotas, client, clock, may):
+    limit(quotas, request_percentage=1)
+    client = client._replace(access=SimpleNamespace(may_write_markers=lambda *, quiet: may))
+    frame = memoryview(encode_request_header(WRITE_TXN_MARKERS, 1, 1, "app"))
+    passage = quotas.admit(WRITE_TXN_MARKERS, frame, client, 3)
+    clock.advance(1)
+    assert (passage.answered() == 0) == may
+
+
+def test_a_stranger_takes_nothing_from_the_quota_of_anybody(quotas, client):
+    """It tells a client id, but has not logged in: the quota is of those who have."""
+    quotas.change([(QuotaEntity(None, "app"), {"request_percentage": 1.0})])
+    frame = memoryview(encode_request_header(18, 3, 1, "app"))
+    assert quotas.admit(18, frame, client._replace(principal=STRANGER), 3) is None
+    assert quotas.admit(18, frame, client, 3) is not None
 
 
 def test_partitions_cost_tokens(quotas, admit, clock, line):
