@@ -197,7 +197,10 @@ class ClientQuotas(Generic[Kept]):
         return kind.get((of_user, of_client), bound, now_ms), bound
 
     def bound(self, key: str, user: str, client_id: str) -> tuple[float, Sharers] | None:
-        """Return the bound and who shares its meter; None: no quota holds."""
+        """Return the bound and who shares its meter; None: no quota holds.
+
+        A client without a client id, or with an empty one, has quotas of users only, as in Kafka.
+        """
         levels: tuple[tuple[QuotaEntity, Sharers], ...] = (
             (QuotaEntity(user, client_id), (user, client_id)),
             (QuotaEntity(user, DEFAULT), (user, client_id)),
@@ -208,6 +211,8 @@ class ClientQuotas(Generic[Kept]):
             (QuotaEntity(client_id=client_id), (None, client_id)),
             (QuotaEntity(client_id=DEFAULT), (None, client_id)),
         )
+        if not client_id:
+            levels = tuple(one for one in levels if one[0].client_id is None)
         for entity, tags in levels:
             bound = self._quotas.get(entity, {}).get(key)
             if bound is not None:

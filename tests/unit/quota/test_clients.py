@@ -77,9 +77,14 @@ def test_who_shares_a_meter(entity, shared):
     assert quotas.of(ANN, b"app", NOW).produce is meter
 
 
-def test_a_client_without_an_id_has_the_default():
-    quotas = made(QuotaEntity(client_id=DEFAULT))
-    assert quotas.of(ANN, b"", NOW).produce is quotas.of(BOB, b"", NOW).produce
+@pytest.mark.parametrize("client_id", [b"", None])
+def test_a_client_without_an_id_has_quotas_of_users_only(client_id):
+    """As a live Kafka 4.3: no default of client ids holds for it, neither alone nor with a user."""
+    defaults = [QuotaEntity(client_id=DEFAULT), QuotaEntity(ANN.name, DEFAULT)]
+    quotas = made(*defaults, QuotaEntity(DEFAULT, DEFAULT))
+    assert quotas.of(ANN, client_id, NOW) is None
+    quotas.change(QuotaEntity(DEFAULT), {PRODUCE: 7.0})
+    assert quotas.of(ANN, client_id, NOW).produce.bound == 7
 
 
 def test_a_changed_bound_keeps_what_was_charged():
