@@ -22,7 +22,7 @@ FETCH = "consumer_byte_rate"
 REQUEST = "request_percentage"
 MUTATION = "controller_mutation_rate"
 METERS_MAX = 10_000
-"""So many meters of each kind. If all are in use, further clients share one."""
+"""So many meters of each kind. If all are in use, further clients of one user share one."""
 METER_IDLE_MS = 3_600_000
 """A meter that nobody has asked for for so long is forgotten, as in Kafka."""
 NAME_LENGTH_MAX = 256
@@ -65,25 +65,34 @@ class Kind(Generic[M]):
         self._make = make
         self._meters_max = meters_max
         self._meters: dict[Sharers, M] = {}
-        self._shared: dict[float, M] = {}
-        """Use: by bound, for those for whom there is no room. As many as there are quotas at most,
-        until ``make_room``."""
+        self._shared: dict[tuple[float, str | None], M] = {}
+        """Use: by bound and sharer, for those for whom there is no room. At most twice as many as
+        there are meters, until ``make_room``."""
         self._swept_ms = 0
 
     def __len__(self) -> int:
         return len(self._meters)
 
-    def get(self, tags: Sharers, bound: float, now_ms: int) -> M:
-        """Return the meter, with this bound."""
+    def get(self, tags: Sharers, bound: float, now_ms: int, sharer: str | None = None) -> M:
+        """Return the meter, with this bound.
+
+        If there is no room for one, that of the ``sharer``: a user, so that nobody takes from the
+        others by taking all meters; None: of all.
+        """
         meter = self._meters.get(tags)
         if meter is None:
             if len(self._meters) >= self._meters_max:
-                meter = self._shared.get(bound)
-                if meter is None:
-                    meter = self._shared[bound] = self._make(bound, now_ms)
-                return meter
+                return self._get_shared(bound, sharer, now_ms)
             meter = self._meters[tags] = self._make(bound, now_ms)
         meter.bound = bound
+        return meter
+
+    def _get_shared(self, bound: float, sharer: str | None, now_ms: int) -> M:
+        meter = self._shared.get((bound, sharer))
+        if meter is None:
+            if sharer is not None and len(self._shared) >= self._meters_max:
+                return self._get_shared(bound, None, now_ms)
+            meter = self._shared[bound, sharer] = self._make(bound, now_ms)
         return meter
 
     def make_room(self, now_ms: int, interval_ms: int) -> bool:
@@ -194,7 +203,7 @@ class ClientQuotas(Generic[Kept]):
         bound, (of_user, of_client) = found
         if of_client is not None and len(of_client) > NAME_LENGTH_MAX:
             of_client = blake2b(of_client.encode(), digest_size=16).hexdigest()
-        return kind.get((of_user, of_client), bound, now_ms), bound
+        return kind.get((of_user, of_client), bound, now_ms, sharer=user), bound
 
     def bound(self, key: str, user: str, client_id: str) -> tuple[float, Sharers] | None:
         """Return the bound and who shares its meter; None: no quota holds.

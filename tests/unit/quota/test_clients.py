@@ -112,6 +112,22 @@ def test_a_crowd_of_names_shares_one_meter_and_idle_ones_make_room():
     assert quotas.of(ANN, b"0", gone).produce is not meters[0]
 
 
+def test_who_takes_all_meters_takes_nothing_from_others():
+    """One client with 10,000 client ids had each new client of others told to wait 93 s."""
+    quotas = made(QuotaEntity(client_id=DEFAULT), meters_max=3)
+    for number in range(50):
+        quotas.of(ANN, b"%d" % number, NOW).produce.charge(1_000_000, NOW)
+    assert quotas.of(ANN, b"new", NOW).produce.charge(1, NOW) > 0
+    assert quotas.of(BOB, b"app", NOW).produce.charge(1, NOW) == 0
+
+
+def test_users_without_room_are_bounded_too():
+    quotas = made(QuotaEntity(client_id=DEFAULT), meters_max=3)
+    users = [Principal("User", f"u{number}") for number in range(100)]
+    found = {id(quotas.of(user, b"%d" % n, NOW).produce) for n, user in enumerate(users)}
+    assert len(found) == 3 + 3 + 1
+
+
 def test_who_shares_a_meter_gets_no_new_one_when_others_come_with_another_bound():
     """Names of two bounds in turn had a fresh burst each time: no quota at all."""
     quotas = ClientQuotas(Windows(), Windows(), lambda meters: meters, 1)
