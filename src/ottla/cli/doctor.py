@@ -74,8 +74,8 @@ def _is_address(options: Namespace) -> bool:
 
 def _of_directory(options: Namespace, place: str) -> None:
     from ottla.env.real_disk import RealDisk
-    from ottla.log.inspect.examine import examine
     from ottla.log.inspect.findings import Severity
+    from ottla.log.inspect.nodes import look
 
     path = place.rstrip("/") or "/"
     disk = RealDisk()
@@ -83,18 +83,22 @@ def _of_directory(options: Namespace, place: str) -> None:
         if not disk.is_directory(path):
             fix = "name the data directory: the one that `ottla serve --data` is given"
             leave(Failure(f"there is no directory {path}", fix=fix, code=Exit.NOT_FOUND))
-        directory, findings = examine(disk, path)
+        looked = look(disk, path)
     except PermissionError as error:
         leave(Failure(f"cannot read {path}", why=error.strerror or "", code=Exit.DENIED))
     except OSError as error:
         leave(Failure(f"cannot read {path}", why=str(error)))
-    facts = _facts(directory)
+    findings = [finding for one in looked for finding in one.findings]
+    first, *further = looked
+    facts = _facts(first.directory)
+    nodes = [{"node": one.node, **_facts(one.directory)} for one in further]
     format_ = Format.TABLE if options.output is None else chosen(options.output)
     if format_ is Format.TABLE:
-        words = {name: name.removesuffix("_bytes").replace("_", " ") for name in facts}
-        width = max(map(len, words.values()))
-        for name, value in facts.items():
-            answer(f"{words[name]:{width}}  {_shown(name, value)}")
+        _show(facts)
+        for node in nodes:
+            answer("")
+            _show(node)
+    facts["nodes"] = nodes
     show_findings(
         findings, format_, facts, header=not options.no_header, is_one_line=format_ is Format.JSONL
     )
@@ -103,6 +107,13 @@ def _of_directory(options: Namespace, place: str) -> None:
     sys.stdout.flush()
     if any(finding.severity is Severity.ERROR for finding in findings):
         sys.exit(Exit.FAILED)
+
+
+def _show(facts: dict[str, Any]) -> None:
+    words = {name: name.removesuffix("_bytes").replace("_", " ") for name in facts}
+    width = max(map(len, words.values()))
+    for name, value in facts.items():
+        answer(f"{words[name]:{width}}  {_shown(name, value)}")
 
 
 def _facts(directory: "DataDirectory") -> dict[str, Any]:

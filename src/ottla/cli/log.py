@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ottla.env.disk import Disk
     from ottla.log.inspect.dump import DumpedBatch
     from ottla.log.inspect.findings import Finding
+    from ottla.log.inspect.nodes import Looked
     from ottla.log.inspect.verify import Claims, Outcome
 
 FINDING_COLUMNS = ("severity", "path", "position", "what", "why", "fix")
@@ -244,8 +245,8 @@ def verify(options: Namespace) -> None:
     format_ = chosen(options.output)
     sums = _Sums()
     try:
-        for directory, claims in _partitions_in(options.directory.rstrip("/") or "/", sums):
-            _verify_partition(directory, claims, sums, deep=options.deep)
+        for one, directory, claims in _partitions_in(options.directory.rstrip("/") or "/", sums):
+            _verify_partition(one, directory, claims, sums, deep=options.deep)
     except OSError as error:
         _leave_for(error)
     errors, warnings = sums.count("error"), sums.count("warning")
@@ -263,40 +264,57 @@ def verify(options: Namespace) -> None:
         sys.exit(Exit.FAILED)
 
 
-def _partitions_in(path: str, sums: _Sums) -> "Iterator[tuple[str, Claims]]":
-    """Yield each partition directory at or in ``path`` with what its checkpoints say of it."""
+def _partitions_in(path: str, sums: _Sums) -> "Iterator[tuple[Looked, str, Claims]]":
+    """Yield each partition directory at or in ``path``, its node's before it, its claims behind."""
     from posixpath import abspath, basename, dirname
 
     from ottla.log.files.layout import parse_partition_directory
     from ottla.log.inspect.dump import files_of_partition
-    from ottla.log.inspect.examine import examine
+    from ottla.log.inspect.nodes import look
 
     disk = _disk()
     if not disk.is_directory(path):
         leave(Failure(f"there is no directory {path}", code=Exit.NOT_FOUND))
     only = parse_partition_directory(basename(abspath(path)))
     is_partition = only is not None and bool(files_of_partition(disk, path))
-    directory, findings = examine(disk, dirname(abspath(path)) if is_partition else path)
-    if directory.locked_by is not None:
-        who = f" (process {directory.locked_by})" if directory.locked_by else ""
-        note(f"a broker is running here{who}: what it writes meanwhile is not looked at")
-    if not is_partition:
-        sums.findings.extend(each for each in findings if each.severity.value != "note")
-        if directory.kind in ("unknown", "empty") and not directory.partitions:
-            why = "no meta.properties and no partitions in it"
-            leave(Failure(f"{path} is not a data directory", why=why, code=Exit.USAGE))
-    for partition in directory.partitions:
-        if not is_partition or partition.topic_partition == only:
-            yield partition.directory, directory.claims_of(partition.topic_partition)
+    looked = look(disk, dirname(abspath(path)) if is_partition else path)
+    if is_partition:
+        looked = looked[:1]
+    for one in looked:
+        if one.directory.locked_by is not None:
+            _note_running(one)
+        if not is_partition:
+            sums.findings.extend(each for each in one.findings if each.severity.value != "note")
+    is_data = any(
+        one.directory.kind not in ("unknown", "empty") or one.directory.partitions for one in looked
+    )
+    if not is_partition and not is_data:
+        why = "no meta.properties and no partitions in it"
+        leave(Failure(f"{path} is not a data directory", why=why, code=Exit.USAGE))
+    for one in looked:
+        for partition in one.directory.partitions:
+            if not is_partition or partition.topic_partition == only:
+                claims = one.directory.claims_of(partition.topic_partition)
+                yield one, partition.directory, claims
 
 
-def _verify_partition(directory: str, claims: "Claims", sums: _Sums, *, deep: bool) -> None:
+def _note_running(looked: "Looked") -> None:
+    directory = looked.directory
+    who = f" (process {directory.locked_by})" if directory.locked_by else ""
+    where = "here" if looked.node is None else f"in {directory.path} (node {looked.node})"
+    note(f"a broker is running {where}{who}: what it writes meanwhile is not looked at")
+
+
+def _verify_partition(
+    looked: "Looked", directory: str, claims: "Claims", sums: _Sums, *, deep: bool
+) -> None:
+    from ottla.log.inspect.findings import Finding
     from ottla.log.inspect.verify import verify_partition
 
     sums.counts["partitions"] += 1
     known = {(finding.path, finding.what) for finding in sums.findings}
     for outcome in verify_partition(_disk(), directory, claims, deep=deep):
-        _add(outcome, sums, known)
+        _add(looked.named(outcome) if isinstance(outcome, Finding) else outcome, sums, known)
     _progress(f"{sums.counts['partitions']} partitions, {size_text(sums.counts['bytes'])}")
 
 

@@ -19,13 +19,17 @@ NOW = 1_700_000_000_000
 
 @pytest.fixture
 def data(tmp_path):
+    return write_data(tmp_path / "data", node_id=3)
+
+
+def write_data(directory, *, node_id):
     manager = LogManager(
         disk=RealDisk(),
         clock=ManualClock(NOW),
         rng=SeededRng(7),
-        log_dirs=[str(tmp_path / "data")],
+        log_dirs=[str(directory)],
         cluster_id="a-cluster",
-        node_id=3,
+        node_id=node_id,
         config_for=lambda topic: LogConfig(segment_bytes=1000, index_interval_bytes=100),
     )
     manager.start()
@@ -35,7 +39,16 @@ def data(tmp_path):
             records = [Record(timestamp=NOW, key=b"k%d" % number, value=b"v" * 20)] * 2
             log.append(memoryview(build_batch(records, codec=number % 2)), leader_epoch=0)
     manager.stop()
-    return tmp_path / "data"
+    return directory
+
+
+@pytest.fixture
+def two_nodes(tmp_path):
+    """The data of two nodes of one host: return that of the second."""
+    write_data(tmp_path / "data", node_id=1)
+    (tmp_path / "data" / "metadata.sqlite").touch()
+    (tmp_path / "data" / "nodes").mkdir()
+    return write_data(tmp_path / "data" / "nodes" / "2", node_id=2)
 
 
 @pytest.fixture
@@ -86,6 +99,63 @@ def test_verify_of_a_damaged_one_fails(ottla, data, where):
     assert finding["fix"]
     assert (told["errors"], told["partitions"]) == (1, 1 if where else 2)
     assert "1 error" in err
+
+
+@pytest.mark.parametrize("where", ["data", "data/nodes/2", "data/nodes/2/orders-0"])
+def test_damage_of_a_further_node_is_seen(ottla, tmp_path, two_nodes, where):
+    """It was not looked at: 0 errors."""
+    damage(two_nodes)
+    code, out, err = ottla("log", "verify", tmp_path / where, "-o", "json")
+    (finding,) = json.loads(out)["findings"]
+    assert (code, finding["severity"]) == (1, "error")
+    assert finding["path"] == str(first_log(two_nodes))
+    assert finding["what"].startswith("node 2: ")
+    count = {"data": 4, "data/nodes/2": 2}.get(where, 1)
+    assert err.startswith(f"{count} partition")
+
+
+@pytest.mark.parametrize("where", ["data", "data/nodes/2"])
+def test_the_metadata_of_a_further_node_is_above(ottla, tmp_path, monkeypatch, two_nodes, where):
+    """It was said to be missing, with a fix that would have been none."""
+    for each in (str(tmp_path / where), "."):
+        monkeypatch.chdir(tmp_path / where)
+        code, out, _ = ottla("doctor", each, "-o", "json")
+        told = json.loads(out)
+        assert (code, told["kind"], told["findings"]) == (0, "ottla", [])
+        nodes = [(one["node"], one["node_id"], one["kind"]) for one in told["nodes"]]
+        assert nodes == ([(2, 2, "ottla")] if where == "data" else [])
+    assert ottla("log", "verify", ".")[0] == 0
+    (tmp_path / "data" / "metadata.sqlite").unlink()
+    told = json.loads(ottla("doctor", tmp_path / where, "-o", "json")[1])
+    missing = [each for each in told["findings"] if "no metadata.sqlite" in each["what"]]
+    assert [each["path"] for each in missing] == [str(tmp_path / "data")], "once, where it belongs"
+
+
+def test_doctor_sees_what_is_lost_of_a_further_node(ottla, tmp_path, two_nodes):
+    for path in (two_nodes / "orders-1").glob("*.log"):
+        path.unlink()
+    code, out, _ = ottla("doctor", tmp_path / "data")
+    assert code == 1
+    assert "node 2: no segments; the recovery point is 40" in out
+    assert out.count("cluster id") == 2
+
+
+def test_a_further_node_whose_directory_is_none_is_told(ottla, tmp_path, two_nodes):
+    (two_nodes.parent / "3").write_bytes(b"")
+    (two_nodes.parent / "notes").write_bytes(b"")
+    for command in (("doctor",), ("log", "verify")):
+        code, out, _ = ottla(*command, tmp_path / "data", "-o", "json")
+        (finding,) = json.loads(out)["findings"]
+        assert (code, finding["path"]) == (1, str(two_nodes.parent / "3"))
+        assert finding["what"] == "node 3: it cannot be read"
+
+
+def test_a_directory_that_only_looks_like_a_further_node_is_one_of_its_own(ottla, tmp_path):
+    (tmp_path / "nodes").mkdir()
+    own = write_data(tmp_path / "nodes" / "2", node_id=1)
+    told = json.loads(ottla("doctor", own, "-o", "json")[1])
+    assert [each["path"] for each in told["findings"]] == [str(own)]
+    assert told["findings"][0]["what"] == "there is no metadata.sqlite"
 
 
 @pytest.mark.parametrize("output", ["table", "json", "jsonl", "yaml", "tsv"])

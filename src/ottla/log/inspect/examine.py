@@ -92,9 +92,18 @@ class DataDirectory(NamedTuple):
         )
 
 
-def examine(disk: Disk, path: str) -> tuple[DataDirectory, list[Finding]]:
-    """Look at the data directory ``path``. Raises OSError when it cannot be listed."""
+def examine(
+    disk: Disk, path: str, *, metadata_in: str | None = None, total_bytes_known: int | None = None
+) -> tuple[DataDirectory, list[Finding]]:
+    """Look at the data directory ``path``. Raises OSError when it cannot be listed.
+
+    ``metadata_in``: the directory that has its metadata; None: ``path`` itself.
+    ``total_bytes_known``: the size of a disk whose free space was looked at already.
+    """
     names = disk.list_directory(path)
+    has_metadata = METADATA_STORE in names
+    if metadata_in is not None:
+        has_metadata = disk.exists(f"{metadata_in}/{METADATA_STORE}")
     findings: list[Finding] = []
     identity = _identity(disk, path, findings)
     partitions: list[Hosted] = []
@@ -104,7 +113,7 @@ def examine(disk: Disk, path: str) -> tuple[DataDirectory, list[Finding]]:
             partitions.append(_hosted(disk, f"{path}/{name}", topic_partition, findings))
     directory = DataDirectory(
         path=path,
-        kind=_kind(names, identity, partitions),
+        kind="ottla" if has_metadata else _kind(names, identity, partitions),
         identity=identity,
         locked_by=disk.locked_by(f"{path}/{LOCK}"),
         is_clean=CLEAN_SHUTDOWN in names,
@@ -117,13 +126,14 @@ def examine(disk: Disk, path: str) -> tuple[DataDirectory, list[Finding]]:
     )
     _points(disk, path, HIGH_WATERMARK_CHECKPOINT, names, findings)
     findings.extend(_of_directory(directory, names))
+    if directory.total_bytes != total_bytes_known:
+        findings.extend(_of_disk(directory))
+    findings.extend(_of_origin(directory, metadata_in or path, has_metadata=has_metadata))
     findings.extend(_of_partitions(directory))
     return directory, findings
 
 
 def _kind(names: list[str], identity: MetaProperties | None, partitions: list[Hosted]) -> str:
-    if METADATA_STORE in names:
-        return "ottla"
     if KRAFT_LOG in names:
         return "kafka"
     return "unknown" if identity or partitions else "empty" if not names else "unknown"
@@ -229,20 +239,28 @@ def _of_directory(directory: DataDirectory, names: list[str]) -> Iterator[Findin
         what = "the last broker here was killed, or the machine lost power"
         fix = "nothing: the next start verifies every batch above the recovery points"
         yield Finding(Severity.NOTE, path, what, "there is no mark of a clean stop", fix)
+
+
+def _of_disk(directory: DataDirectory) -> Iterator[Finding]:
     if directory.total_bytes and directory.free_bytes < FREE_RATIO_MIN * directory.total_bytes:
         what = f"{directory.free_bytes} of {directory.total_bytes} bytes are free"
         why = "on a full disk appends are refused with KAFKA_STORAGE_ERROR; reads go on"
         fix = "make room, or lower retention.ms or retention.bytes"
-        yield Finding(Severity.WARNING, path, what, why, fix)
+        yield Finding(Severity.WARNING, directory.path, what, why, fix)
+
+
+def _of_origin(
+    directory: DataDirectory, metadata_in: str, *, has_metadata: bool
+) -> Iterator[Finding]:
     if directory.kind == "kafka":
         what = "Apache Kafka (KRaft) wrote this directory"
         fix = "a broker started here serves its topics; their configs are in Kafka's own metadata"
-        yield Finding(Severity.NOTE, path, what, "", fix)
-    elif METADATA_STORE not in names and directory.partitions:
+        yield Finding(Severity.NOTE, directory.path, what, "", fix)
+    elif not has_metadata and directory.partitions:
         what = f"there is no {METADATA_STORE}"
         why = "topics are taken in from their directories, with the broker's default configs"
         fix = "restore it from a copy if topics had configs of their own"
-        yield Finding(Severity.WARNING, path, what, why, fix)
+        yield Finding(Severity.WARNING, metadata_in, what, why, fix)
 
 
 def _of_partitions(directory: DataDirectory) -> Iterator[Finding]:
