@@ -70,6 +70,8 @@ class Child:
         self._last_lines: list[str] = []
         self.failed: Failed | None = None
         """What the process said of its end, the last time that it ended."""
+        self._told: Failed | None = None
+        """Use: the reason that the log has already, since the node served last."""
         self.ready: Ready | None = None
         """What the process said when it became ready, the last time that it did."""
         self.on_ready: Callable[[], None] = _nothing
@@ -160,6 +162,7 @@ class Child:
     def _hear(self, kind: int, body: memoryview) -> None:
         if kind == READY:
             self.ready = read_ready(body)
+            self._told = None
             self._restarts.ready(self._clock.monotonic())
             self.on_ready()
         elif kind == FAILED:
@@ -190,6 +193,9 @@ class Child:
             self.on_over(self, code)
             return
         how = _how(code) if was_serving else f"{_how(code)} before it served"
+        if self.failed is not None and self.failed != self._told:
+            self._told = self.failed
+            logger.error("node %d: %s", self.node, _words(self.failed))
         logger.error("node %d %s; it starts again in %.2f s", self.node, how, pause_seconds)
         self._come_back_after(pause_seconds)
 
@@ -199,6 +205,12 @@ class Child:
 
 def _how(code: int) -> str:
     return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+def _words(failed: Failed) -> str:
+    why = f": {failed.why}" if failed.why else ""
+    fix = f"; to mend it: {failed.fix}" if failed.fix else ""
+    return f"{failed.what}{why}{fix}"
 
 
 @cache

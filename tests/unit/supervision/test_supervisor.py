@@ -97,6 +97,37 @@ async def test_a_node_that_ends_comes_back_after_its_pause_and_not_before(host):
     await supervisor.stop()
 
 
+async def test_a_node_that_cannot_come_back_says_why_once_until_the_reason_changes(host, caplog):
+    """Its words were heard and dropped: it only ended, for ever."""
+
+    async def ends(times, pause_seconds, *, served=False, **words):
+        caplog.clear()
+        process = await host.welcomed(2, times)
+        if served:
+            process.is_ready()
+            await host.settle()
+        if words:
+            process.has_failed(**words)
+            await host.settle()
+        process.end(1)
+        await host.settle()
+        told = [each.getMessage() for each in caplog.records if "node 2" in each.getMessage()]
+        assert told.pop().endswith(f"it starts again in {pause_seconds:.2f} s")
+        host.clock.advance(pause_seconds)
+        return told
+
+    supervisor = await host.started(2)
+    why = {"what": "cannot use /d", "why": "it is node 3's", "fix": "choose another"}
+    words = "node 2: cannot use /d: it is node 3's; to mend it: choose another"
+    assert await ends(1, 0.05) == []
+    assert await ends(2, 0.1, **why) == [words]
+    assert await ends(3, 0.2, **why) == []
+    assert await ends(4, 0.4, what="no such directory") == ["node 2: no such directory"]
+    assert await ends(5, 0.8, **why) == [words]
+    assert await ends(6, 1.6, served=True, **why) == [words], "of its service, so it is news"
+    await supervisor.stop()
+
+
 async def test_a_node_that_cannot_be_started_again_for_a_moment_is_tried_again(host):
     """Once all other nodes ended as well: there was no process to be had."""
     supervisor = await host.started(2)
