@@ -121,7 +121,6 @@ def serve(arguments: Namespace) -> None:
             raise Failure("--demo and --nodes exclude each other", code=Exit.USAGE)
         if arguments.node_ports is not None and arguments.nodes is None:
             raise Failure("--node-ports is of no use without --nodes", code=Exit.USAGE)
-        _check_cluster(arguments)
         config = read_config(
             Path(arguments.config) if arguments.config else None,
             arguments.definitions,
@@ -132,6 +131,7 @@ def serve(arguments: Namespace) -> None:
             further=_further(arguments),
             secure=None if arguments.secure is None else _directory(arguments.secure),
         )
+        _check_cluster(arguments, config)
         secured = None
         if arguments.secure is not None:
             from ottla.cli.secure import prepare
@@ -168,16 +168,17 @@ def serve(arguments: Namespace) -> None:
         leave(explain(error))
 
 
-def _check_cluster(arguments: Namespace) -> None:
-    """Refuse what one of several hosts cannot be. Raises Failure."""
-    if arguments.cluster is None:
+def _check_cluster(arguments: Namespace, config: Config) -> None:
+    """Refuse what one of several hosts cannot be, however that is told. Raises Failure."""
+    if config[CLUSTER] is None:
         return
+    told = CLUSTER.key if arguments.cluster is None else "--cluster"
     for name in ("memory", "demo", "secure"):
         if getattr(arguments, name):
-            raise Failure(f"--{name} and --cluster exclude each other", code=Exit.USAGE)
+            raise Failure(f"--{name} and {told} exclude each other", code=Exit.USAGE)
     if (arguments.nodes or 1) > 1:
         fix = "one node per host; start further ones with a --node-id and a --data of their own"
-        raise Failure("--nodes and --cluster exclude each other", fix=fix, code=Exit.USAGE)
+        raise Failure(f"--nodes and {told} exclude each other", fix=fix, code=Exit.USAGE)
 
 
 def _further(arguments: Namespace) -> dict[str, str]:

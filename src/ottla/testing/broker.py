@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
+from ottla.config.hosts import CLUSTER
 from ottla.errors import OttlaError
 from ottla.testing.cluster import Cluster, seconds_of
 from ottla.testing.faults import Fault, Faults, UnmatchedFault
@@ -67,11 +68,14 @@ class Broker(Cluster):
         ``process``: in a process of its own, not in a thread. ``data``: the directory; None: in
         memory. ``port`` 0: a free one. ``config``: broker options by Kafka's names.
         ``control``: serve clock and faults by HTTP, at ``control_url`` (docs/testing.md).
-        ``config`` has no ``listeners``: ValueError.
+        ``config`` has neither ``listeners`` nor ``ottla.cluster``: ValueError.
         """
         super().__init__()
         if config and "listeners" in config:
             why = "listeners is made of host and port: Broker(host=..., port=...)"
+            raise ValueError(why)
+        if config and CLUSTER.key in config:
+            why = f"{CLUSTER.key}: a broker for tests is no host of a cluster: ottla serve is"
             raise ValueError(why)
         self._texts = {**(config or {}), "listeners": f"PLAINTEXT://{host}:{port}"}
         self._data = data

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from ottla.cli import main as cli
+from ottla.cli import serve, serve_nodes
 from ottla.cli.serve import _serve, read_config
 from ottla.cli.serving import Listening, ready_lines, tell
 from ottla.client.wire.settings import parse_bootstrap
@@ -27,6 +29,26 @@ async def test_memory_is_collected_again_once_the_broker_serves(tmp_path):
     finally:
         gc.enable()
         gc.unfreeze()
+
+
+@pytest.mark.parametrize("told", ["--cluster", "-D", "--config"])
+@pytest.mark.parametrize("other", ["--memory", "--demo", "--secure", "--nodes"])
+def test_one_of_several_hosts_is_nothing_else_however_it_is_told(
+    tmp_path, monkeypatch, capsys, told, other
+):
+    """As an option it was passed over: several nodes served with metadata of their own."""
+    for module, name in ((serve, "_run"), (serve_nodes, "run_nodes")):
+        monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("it serves"))
+    monkeypatch.chdir(tmp_path)
+    address = "etcd://127.0.0.1:2379/prod"
+    (tmp_path / "server.properties").write_text(f"ottla.cluster={address}\n")
+    value = {"-D": f"ottla.cluster={address}", "--config": "server.properties"}.get(told, address)
+    with pytest.raises(SystemExit) as ended:
+        cli.command_line(["serve", told, value, other, *(["2"] if other == "--nodes" else [])])
+    name = told if told == "--cluster" else "ottla.cluster"
+    assert ended.value.code == 2
+    assert f"{other} and {name} exclude each other" in capsys.readouterr().err
+    assert [each.name for each in tmp_path.iterdir()] == ["server.properties"]
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,12 @@ def test_options_are_the_brokers():
         broker.produce("not-made", "x")
 
 
+def test_a_broker_for_tests_is_no_host_of_a_cluster():
+    """It passed the option over."""
+    with pytest.raises(ValueError, match=r"ottla\.cluster"):
+        Broker(config={"ottla.cluster": "etcd://127.0.0.1:2379/prod"})
+
+
 def test_a_listener_of_another_way_is_refused_and_not_left_out():
     with pytest.raises(ValueError, match="host and port"):
         Broker(config={"listeners": "PLAINTEXT://127.0.0.1:9092"})
