@@ -22,6 +22,7 @@ from ottla.env.clock import SystemClock
 from ottla.env.collector import Collector
 from ottla.env.open_files import raise_open_files_limit
 from ottla.env.processes import SystemProcesses
+from ottla.env.real_net import CannotListen
 from ottla.security.credentials import FirstUser
 from ottla.supervision.shared import Outside
 from ottla.supervision.supervisor import NodesFailed, Supervisor
@@ -51,7 +52,7 @@ def run_nodes(
         code = Exit.USAGE if error.is_usage else Exit.FAILED
         raise Failure(error.what, why=error.why, fix=error.fix, code=code) from error
     except OSError as error:
-        if error.errno in {errno.EADDRINUSE, errno.EADDRNOTAVAIL}:
+        if isinstance(error, CannotListen) and error.errno == errno.EADDRINUSE:
             what, _, why = (error.strerror or str(error)).rpartition(": ")
             fix = "--port with more free ports behind it, or --node-ports 0 for free ones"
             raise Failure(what, why=why.lower(), fix=fix) from error

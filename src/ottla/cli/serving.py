@@ -8,7 +8,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla import __version__
 from ottla.cli.failure import Failure
@@ -16,9 +16,12 @@ from ottla.cli.output import wrapped
 from ottla.cli.terminal import width
 from ottla.config import broker as options
 from ottla.config.config import Config
-from ottla.config.listeners import Endpoint
+from ottla.config.hosts import CLUSTER, INTER_BROKER_PORT
 from ottla.config.security import LOOPBACK, PLAINTEXT
 from ottla.errors import OttlaError
+
+if TYPE_CHECKING:
+    from ottla.env.real_net import CannotListen
 
 DEFAULT_PORT = 9092
 
@@ -126,18 +129,15 @@ _NOTES = {
 
 def explain_os_error(error: OSError, config: Config) -> Failure:
     """Return the failure that tells people why a broker cannot start."""
+    from ottla.env.real_net import CannotListen
     from ottla.env.server_tls import ServerTlsUnusable
 
     if isinstance(error, ServerTlsUnusable):
         return Failure("no TLS listener can be opened", why=str(error))
-    endpoint = config[options.LISTENERS][0]
-    where = _at(endpoint.host, endpoint.port)
+    if isinstance(error, CannotListen):
+        return _cannot_listen(error, config)
     data = config[options.LOG_DIRS][0]
     said = (error.strerror or str(error)).lower()
-    if error.errno == errno.EADDRINUSE:
-        return _port_in_use(endpoint, where)
-    if error.errno == errno.EADDRNOTAVAIL:
-        return Failure(f"cannot listen on {where}", why=said, fix="--listen 127.0.0.1")
     if isinstance(error, BlockingIOError):
         return Failure(
             f"the data directory {data} is in use",
@@ -145,8 +145,6 @@ def explain_os_error(error: OSError, config: Config) -> Failure:
             fix="stop that one, or choose another with --data",
         )
     path = error.filename if isinstance(error.filename, str) else ""
-    if not path and error.errno == errno.EACCES:
-        return Failure(f"cannot listen on {where}", why=said, fix="--port 9092, or more rights")
     return Failure(
         f"cannot use the data directory {data}",
         why=f"{path}: {said}" if path else said,
@@ -154,20 +152,46 @@ def explain_os_error(error: OSError, config: Config) -> Failure:
     )
 
 
-def _port_in_use(endpoint: Endpoint, where: str) -> Failure:
+def _cannot_listen(error: "CannotListen", config: Config) -> Failure:
+    where = _at(error.host, error.port)
+    first = config[options.LISTENERS][0]
+    if error.errno == errno.EADDRINUSE:
+        return _port_in_use(error, where, _other_port(error.port, config))
+    why, fix = error.reason.lower(), ""
+    if error.errno in (None, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+        if error.errno is not None:
+            why = f"this machine has no such address ({why})"
+        fix = "--listen 127.0.0.1, or --listen 0.0.0.0 for all addresses of this machine"
+        if error.host != first.host:
+            fix = "listeners with an address of this machine, such as 127.0.0.1, or none for all"
+    elif error.errno == errno.EACCES:
+        fix = "--port 9092, or more rights"
+    return Failure(f"cannot listen on {where}", why=why, fix=fix)
+
+
+def _other_port(port: int, config: Config) -> str:
+    """Return how another port is chosen in the place of one that is in use."""
+    first, *others = (each.port for each in config[options.LISTENERS])
+    if port == first or (port not in others and config[CLUSTER] is None):
+        return f"ottla serve --port {(port + 100) % 65536}"
+    if port in others:
+        return "another port for it in listeners"
+    return f"{INTER_BROKER_PORT.key} with a free port"
+
+
+def _port_in_use(error: "CannotListen", where: str, fix: str) -> Failure:
     """Say what answers on the port, if it is a broker."""
     from ottla.client.blocking.connection import BlockingConnection
     from ottla.client.wire.settings import Address, ClientSettings
 
-    host = endpoint.host if endpoint.host not in ("", "0.0.0.0", "::") else "127.0.0.1"  # noqa: S104
+    host = error.host if error.host not in ("", "0.0.0.0", "::") else "127.0.0.1"  # noqa: S104
     why = "another program listens there"
-    fix = f"ottla serve --port {(endpoint.port + 100) % 65536}"
     with contextlib.suppress(OttlaError):
         connection = BlockingConnection(
-            Address(host, endpoint.port), ClientSettings(connect_timeout_ms=300)
+            Address(host, error.port), ClientSettings(connect_timeout_ms=300)
         )
         first, last = connection.exchange.versions.get(0, (0, 0))
         connection.close()
         why = f"a Kafka-like broker answers there (ApiVersions: Produce {first}-{last})"
-        fix += f"   or   ottla topic list -b {_at(host, endpoint.port)}"
+        fix += f"   or   ottla topic list -b {_at(host, error.port)}"
     return Failure(f"{where} is in use", why=why, fix=fix)

@@ -24,6 +24,17 @@ RETRY_SECONDS = 0.1
 _SAME_PORT_TRIES = 20
 
 
+class CannotListen(OSError):
+    """Nobody can listen at ``host`` and ``port``; ``reason`` is the system's word for why."""
+
+    def __init__(self, host: str, port: int, reason: str, number: int | None = None) -> None:
+        """Note where. ``number``: the system's of the error; None: no name like ``host``."""
+        super().__init__(number, f"cannot listen on {host}:{port}: {reason}")
+        self.host = host
+        self.port = port
+        self.reason = reason
+
+
 class _Address(NamedTuple):
     family: int
     sockaddr: tuple[str | int | bytes, ...]
@@ -157,7 +168,7 @@ class AsyncioNet:
     ) -> TcpListening:
         """Bind every address of ``host`` ("" = all interfaces) on one port and listen.
 
-        Raises OSError naming the address.
+        Raises CannotListen, and OSError.
         """
         sockets = await self.sockets(host, port, backlog)
         listening = TcpListening(factory, sockets, host, backlog)
@@ -173,14 +184,18 @@ class AsyncioNet:
     async def sockets(self, host: str, port: int, backlog: int) -> list[socket.socket]:
         """Return what listens on ``port`` of every address of ``host``; port 0: a free one.
 
-        Raises OSError naming the address.
+        Raises CannotListen.
         """
-        addresses = await _resolve(host, port)
+        try:
+            addresses = await _resolve(host, port)
+        except (socket.gaierror, UnicodeError) as error:  # The latter for a name with an empty part
+            reason = error.strerror if isinstance(error, OSError) else None
+            raise CannotListen(host, port, reason or str(error)) from error
         try:
             return _bind_all(addresses, backlog)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
-            raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from error
+            raise CannotListen(host, port, reason, error.errno) from error
 
     def file_sender(self, transport: asyncio.BaseTransport) -> "SocketFileSender | None":
         """Return sendfile on the connection's socket, or None when it is encrypted."""

@@ -17,7 +17,7 @@ class SharedSockets:
         self._sockets: dict[tuple[str, int], list[socket.socket]] = {}
 
     async def listen(self, host: str, port: int, backlog: int) -> int:
-        """Bind and listen; return the port, a free one for 0. Raises OSError with the address."""
+        """Bind and listen; return the port, a free one for 0. Raises CannotListen."""
         sockets = await AsyncioNet().sockets(host, port, backlog)
         taken = int(sockets[0].getsockname()[1])
         self._sockets[host, taken] = sockets

@@ -1,14 +1,17 @@
 import errno
+import socket
 
 import pytest
 
 from ottla.cli import serving
 from ottla.cli.failure import Exit, Failure, explain
 from ottla.cli.serve import read_config
+from ottla.cli.serve_nodes import Asked, run_nodes
 from ottla.cli.serving import Listening, ready_lines
 from ottla.client.wire.errors import ConnectionFailed
 from ottla.config import broker as options
 from ottla.config.listeners import Endpoint
+from ottla.env.real_net import AsyncioNet, CannotListen
 from ottla.errors import ErrorCode, KafkaError
 from tests.certificates import certificates
 
@@ -177,8 +180,74 @@ def test_errors_of_the_system_become_advice():
     assert "/d/x" in str(explained)
     explained = serving.explain_os_error(BlockingIOError(errno.EAGAIN, "busy"), config)
     assert "in use" in str(explained)
-    explained = serving.explain_os_error(OSError(errno.EADDRNOTAVAIL, "no"), config)
-    assert "cannot listen on 127.0.0.1:1" in str(explained)
+
+
+@pytest.fixture
+def no_such_name(monkeypatch):
+    """Return a name of nothing, as this machine has it: nobody is asked about it."""
+    ask = socket.getaddrinfo
+
+    def answer(host, *args, **more):
+        if host == "nosuchhost.invalid":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return ask(host, *args, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    return "nosuchhost.invalid"
+
+
+async def why_not(config, host, port=0):
+    """Return what is said when nobody can listen there."""
+    with pytest.raises(CannotListen) as caught:
+        await AsyncioNet().sockets(host, port, 1)
+    return serving.explain_os_error(caught.value, config)
+
+
+async def test_a_name_of_nothing_is_no_trouble_with_the_data(no_such_name):
+    """The data directory was to blame, and --data the way out."""
+    for host in (no_such_name, "a..b"):
+        told = await why_not(read_config(None, [], listen=host, port=0), host)
+        assert told.what == f"cannot listen on {host}:0"
+        assert told.why
+        assert told.fix.startswith("--listen 127.0.0.1")
+
+
+async def test_an_address_of_another_machine_is_no_trouble_with_ports():
+    first = read_config(None, ["listeners=A://:0,B://192.0.2.1:0", f"{MAP}={PLAIN}"])
+    second = read_config(None, ["listeners=A://192.0.2.1:0,B://:0", f"{MAP}={PLAIN}"])
+    for config, fix in ((second, "--listen 127.0.0.1"), (first, "listeners with an address")):
+        told = await why_not(config, "192.0.2.1")
+        assert told.what == "cannot listen on 192.0.2.1:0"
+        assert told.why.startswith("this machine has no such address")
+        assert told.fix.startswith(fix)
+
+
+PLAIN = "A:PLAINTEXT,B:PLAINTEXT"
+
+
+async def test_a_port_in_use_is_that_of_its_listener():
+    """With several listeners it was said of the first."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # It does not listen: nobody answers.
+        port = taken.getsockname()[1]
+        for listeners, more, fix in (
+            (f"A://127.0.0.1:{port},B://127.0.0.1:0", {}, "ottla serve --port "),
+            (f"A://127.0.0.1:0,B://127.0.0.1:{port}", {}, "another port for it in listeners"),
+            ("A://127.0.0.1:0,B://127.0.0.1:0", ETCD, "ottla.inter.broker.port "),
+        ):
+            config = read_config(None, [f"listeners={listeners}", f"{MAP}={PLAIN}"], further=more)
+            told = await why_not(config, "127.0.0.1", port)
+            assert told.what == f"127.0.0.1:{port} is in use"
+            assert told.fix.startswith(fix)
+
+
+def test_several_nodes_say_the_same_of_an_address(tmp_path, no_such_name):
+    for host in (no_such_name, "192.0.2.1"):
+        config = read_config(None, [], data=str(tmp_path / "data"), listen=host, port=0)
+        with pytest.raises(Failure, match=f"cannot listen on {host}:0") as caught:
+            run_nodes(config, (), None, Asked(2, None, is_memory=False, is_quiet=True, started=0.0))
+        assert caught.value.fix.startswith("--listen 127.0.0.1")
+        assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(
