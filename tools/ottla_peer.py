@@ -14,6 +14,9 @@ from tools.peer import Peer
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOCOL = re.compile(r":\d+    ([A-Z_]+) \(")
+READY = re.compile(r"  [A-Z][a-z]+ ")
+"""How the ready lines that have an address begin (Kafka, Try). What is logged begins otherwise, and
+so do why and fix of an error."""
 ADDRESS = re.compile(r"\b(127\.0\.0\.1|localhost):(\d+)\b")
 
 
@@ -75,7 +78,7 @@ class OttlaPeer(Peer):
 
     def read_line(self, line: str) -> bool:
         """Take the addresses from the ready lines; that of the first listener comes first."""
-        found = ADDRESS.search(line)
+        found = ADDRESS.search(line) if READY.match(line) else None
         if found is None:
             return False
         protocol = PROTOCOL.search(line)

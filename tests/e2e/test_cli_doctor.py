@@ -96,7 +96,7 @@ def test_a_certificate_that_ends_soon_and_an_address_that_leads_nowhere(tmp_path
 
 def _port_of(peer, line):
     found = line.partition("127.0.0.1:")[2]
-    if "Kafka" in line and found:
+    if line.startswith("  Kafka ") and found:
         peer.port = int(found.split()[0])
         return True
     return False
