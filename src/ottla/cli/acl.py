@@ -204,14 +204,7 @@ def _acls(options: Namespace) -> Iterator[Acl]:
     """Yield the ACLs that the options describe. Raises Failure when they describe none."""
     pattern = Pattern[options.resource_pattern_type.upper()]
     wanted = list(dict.fromkeys(_wanted(options)))
-    rules = [
-        (principal, host, permission)
-        for principals, hosts, permission in (
-            (options.allow_principal, options.allow_host, Permission.ALLOW),
-            (options.deny_principal, options.deny_host, Permission.DENY),
-        )
-        for principal, host in product(principals, hosts or [WILDCARD])
-    ]
+    rules = list(_who(options))
     if not rules:
         raise Failure("to whom?", fix="--allow-principal User:NAME", code=Exit.USAGE)
     if not wanted:
@@ -223,6 +216,23 @@ def _acls(options: Namespace) -> Iterator[Acl]:
             Pattern.LITERAL if of_cluster else pattern,
             Rule(principal, host, operation, permission),
         )
+
+
+def _who(options: Namespace) -> Iterator[tuple[str, str, Permission]]:
+    """Yield principals with hosts. Raises Failure for hosts that are of no principal."""
+    for word, principals, hosts, permission in (
+        ("allow", options.allow_principal, options.allow_host, Permission.ALLOW),
+        ("deny", options.deny_principal, options.deny_host, Permission.DENY),
+    ):
+        if hosts and not principals:
+            raise Failure(
+                f"--{word}-host {hosts[0]} says nothing without --{word}-principal",
+                why="an ACL is about a principal from a host",
+                fix=f"--{word}-principal User:NAME, or User:* for everybody",
+                code=Exit.USAGE,
+            )
+        for principal, host in product(principals, hosts or [WILDCARD]):
+            yield principal, host, permission
 
 
 def _wanted(options: Namespace) -> Iterator[tuple[Resource, Operation]]:
