@@ -156,6 +156,7 @@ def test_a_directory_that_only_looks_like_a_further_node_is_one_of_its_own(ottla
     told = json.loads(ottla("doctor", own, "-o", "json")[1])
     assert [each["path"] for each in told["findings"]] == [str(own)]
     assert told["findings"][0]["what"] == "there is no metadata.sqlite"
+    assert told["findings"][0]["fix"].startswith("nothing if another one of log.dirs has it")
 
 
 @pytest.mark.parametrize("output", ["table", "json", "jsonl", "yaml", "tsv"])

@@ -259,7 +259,10 @@ def _of_origin(
     elif not has_metadata and directory.partitions:
         what = f"there is no {METADATA_STORE}"
         why = "topics are taken in from their directories, with the broker's default configs"
-        fix = "restore it from a copy if topics had configs of their own"
+        fix = (
+            "nothing if another one of log.dirs has it; else restore it from a copy if topics had"
+            " configs of their own"
+        )
         yield Finding(Severity.WARNING, metadata_in, what, why, fix)
 
 
