@@ -6,6 +6,7 @@ Of any Kafka cluster. ``moving_plan`` decides. Internal topics move, too.
 import asyncio
 from argparse import Namespace
 from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 from ottla.cli import output as out
 from ottla.cli.failure import Exit, Failure, explain
@@ -14,7 +15,8 @@ from ottla.cli.output import Row, note, write_rows
 from ottla.cli.run import run
 from ottla.client.asyncio.admin import Admin
 from ottla.client.asyncio.cluster import Cluster
-from ottla.client.asyncio.moves import Moves
+from ottla.client.asyncio.moves import Moves, Reassignment
+from ottla.client.wire.view import ClusterView
 from ottla.ids import TopicPartition
 
 COLUMNS = ("topic", "partition", "replicas", "to", "moves")
@@ -23,29 +25,34 @@ AT_ONCE = 500
 LOOK_SECONDS = 0.2
 """Between two looks at what is moving."""
 
-Plan = Callable[
-    [Mapping[Where, tuple[int, ...]], Collection[int], Mapping[int, str | None]], list[Move]
-]
+
+class Found(NamedTuple):
+    """Where replicas are to be, and the moves that have not brought them there yet."""
+
+    placed: Mapping[Where, tuple[int, ...]]
+    under_way: Mapping[TopicPartition, Reassignment]
+    hosts: Collection[int]
+    """Nodes that have a replica, if only until a move is done."""
+
+
+Plan = Callable[[Found, ClusterView], list[Move]]
 
 
 def balance(options: Namespace) -> None:
     """Spread replicas and leaders over the nodes that are up."""
-    _carry_out(options, balanced)
+    _carry_out(options, lambda found, cluster: balanced(found.placed, *_nodes(cluster)), None)
 
 
 def drain(options: Namespace) -> None:
     """Let a node have no replica."""
     node: int = options.node
 
-    def plan(
-        placed: Mapping[Where, tuple[int, ...]],
-        nodes: Collection[int],
-        racks: Mapping[int, str | None],
-    ) -> list[Move]:
-        if node not in nodes and all(node not in replicas for replicas in placed.values()):
+    def plan(found: Found, cluster: ClusterView) -> list[Move]:
+        nodes, racks = _nodes(cluster)
+        if node not in nodes and node not in found.hosts:
             raise Failure(f"there is no node {node}", code=Exit.NOT_FOUND)
         try:
-            return drained(placed, node, nodes, racks)
+            return drained(found.placed, node, nodes, racks)
         except NoPlace as error:
             topic, partition = error.where
             what = f"node {node} cannot be drained"
@@ -53,44 +60,87 @@ def drain(options: Namespace) -> None:
             fix = "start another node, or let the topic have fewer replicas"
             raise Failure(what, why=why, fix=fix) from error
 
-    _carry_out(options, plan)
+    _carry_out(options, plan, node)
 
 
-def _carry_out(options: Namespace, plan: Plan) -> None:
-    async def command(cluster: Cluster) -> None:
-        topics = await Admin(cluster).list_topics()
-        placed = {
-            (topic.name, each.partition): each.replicas
-            for topic in topics
+async def look(cluster: Cluster, moving: Moves) -> Found:
+    """Return where replicas will be once the moves under way are done.
+
+    Metadata tells the replicas that come and those that go as well. Whether it was written before
+    or after a move's end is not known of a move that ends meanwhile: then all is asked again.
+    """
+    under_way = await moving.reassignments()
+    while True:
+        before = under_way
+        placed: dict[Where, tuple[int, ...]] = {
+            TopicPartition(topic.name, each.partition): each.replicas
+            for topic in await Admin(cluster).list_topics()
             for each in topic.partitions.values()
         }
-        view = cluster.view
-        moves = plan(placed, sorted(view.brokers), view.racks)
+        under_way = await moving.reassignments()
+        ended = before.keys() - under_way.keys()
+        if all(placed.get(where) != before[where].replicas for where in ended):
+            break
+    hosts = {node for replicas in placed.values() for node in replicas}
+    for where, each in under_way.items():
+        hosts.update(each.replicas)
+        if where in placed:
+            placed[where] = tuple(node for node in each.replicas if node not in each.removing)
+    return Found(placed, under_way, hosts)
+
+
+def _nodes(view: ClusterView) -> tuple[list[int], Mapping[int, str | None]]:
+    return sorted(view.brokers), view.racks
+
+
+def _carry_out(options: Namespace, plan: Plan, leaving: int | None) -> None:
+    """Print the plan, and do it if asked to.
+
+    ``leaving``: wait also for earlier moves that take replicas from this node; None: for all.
+    """
+
+    async def command(cluster: Cluster) -> None:
+        moving = Moves(cluster)
+        found = await look(cluster, moving)
+        moves = plan(found, cluster.view)
         rows = [_row(move) for move in moves]
         write_rows(rows, COLUMNS, out.chosen(options.output), header=not options.no_header)
+        wanted = {TopicPartition(*move.where) for move in moves}
+        earlier = [
+            where
+            for where, each in found.under_way.items()
+            if (leaving is None or leaving in each.removing) and where not in wanted
+        ]
         data = sum(len({*move.after} - {*move.before}) for move in moves)
         counted = f"{len(moves)} partitions, {data} replicas to copy"
         if not moves:
-            note("nothing has to move")
-        elif not options.execute:
-            note(f"{counted}: --execute does it")
+            counted = "nothing has to move"
+        if earlier:
+            counted += f"; {len(earlier)} partitions are under way already"
+        if not options.execute or not (moves or earlier):
+            note(f"{counted}: --execute does it" if moves else counted)
+            return
+        await _begin(moving, moves)
+        if not options.no_wait:
+            await _wait(moving, [*wanted, *earlier])
+            note(f"{counted}: done")
         else:
-            await _execute(Moves(cluster), moves, wait=not options.no_wait)
-            note(f"{counted}: {'begun' if options.no_wait else 'done'}")
+            note(f"{counted}: begun" if moves else counted)
 
     run(options, command)
 
 
-async def _execute(moving: Moves, moves: list[Move], *, wait: bool) -> None:
+async def _begin(moving: Moves, moves: list[Move]) -> None:
     for begin in range(0, len(moves), AT_ONCE):
         some = moves[begin : begin + AT_ONCE]
         targets = {TopicPartition(*move.where): move.after for move in some}
-        for where, error in (await moving.reassign(targets)).items():
+        outcomes = await moving.reassign(targets, may_change_factor=False)
+        for where, error in outcomes.items():
             if error is not None:
                 raise Failure(f"{where} does not move", why=explain(error).what)
-    if not wait:
-        return
-    wanted = [TopicPartition(*move.where) for move in moves]
+
+
+async def _wait(moving: Moves, wanted: list[TopicPartition]) -> None:
     left = await moving.reassignments(wanted)
     while left:
         await asyncio.sleep(LOOK_SECONDS)

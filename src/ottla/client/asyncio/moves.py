@@ -53,10 +53,19 @@ class Moves:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def reassign(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> Outcomes:
-        """Have partitions on these brokers, the preferred leader first; None: as before a move."""
+    async def reassign(
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        may_change_factor: bool = True,
+    ) -> Outcomes:
+        """Have partitions on these brokers, the preferred leader first; None: as before a move.
+
+        ``may_change_factor``: False: brokers that know KIP-860 refuse more or fewer replicas.
+        """
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=self._cluster.settings.request_timeout_ms,
+            allow_replication_factor_change=may_change_factor,
             topics=[
                 ReassignableTopic(
                     name=name,
