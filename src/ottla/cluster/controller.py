@@ -323,7 +323,9 @@ class Controller:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         present = len(topic.partitions)
-        factor = len(topic.partitions[0].replicas) or 1  # Its node is yet to come: see adoption.
+        first = topic.partitions[0]
+        # While it moves, those that go are listed, too. None: its node is yet to come (adoption).
+        factor = len(first.replicas) - len(first.removing) or 1
         added = plan_more_partitions(wanted, present, factor, self._placement_now())
         self._check_room(len(added))
         return topic, added

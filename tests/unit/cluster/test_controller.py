@@ -249,6 +249,16 @@ async def test_partitions_are_not_added_to_a_topic_that_was_replaced(controller,
     assert len(following.image.topic("t").partitions) == 1
 
 
+async def test_a_topic_that_grows_while_it_moves_gets_no_more_replicas(start, following):
+    controller, both = start(nodes=(1, 2)), (NodeId(1), NodeId(2))
+    (made,) = await done(controller.create_topics([NewTopic("t", 1)]))
+    state = following.image.topic("t").partitions[0]._replace(replicas=both, removing=both[1:])
+    key = following.keys.partition(made.topic_id, 0)
+    await following.store.commit([], [Put(key, encode_partition(state))])
+    assert await done(controller.create_partitions([NewPartitions("t", 2)])) == [None]
+    assert len(following.image.topic("t").partitions[1].replicas) == 1
+
+
 async def test_a_slow_node_does_not_write_over_partitions_that_another_has_added(start, following):
     """The client's time was over, and it has asked another node."""
     first, slow = start(partitions_max=1000), start(nodes=(2,), partitions_max=1000)
