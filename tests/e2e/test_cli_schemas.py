@@ -207,7 +207,7 @@ def test_rows_that_a_node_alone_has_not():
     views = {0: PartitionView(0, NO_LEADER, 0, (1, 2), (2,), ErrorCode.NONE)}
     topic = TopicView("t", NULL_TOPIC_ID, False, ErrorCode.NONE, views)
     check("cluster health", _troubles(topic))
-    moves = drained({("t", 0): (1,)}, 1, [1, 2], {})
+    moves = drained({("t", 0): (1,)}, [1], [1, 2], {})
     assert moves
     check("cluster drain", [cluster_moves._row(each) for each in moves])
     check("cluster balance", [cluster_moves._row(each) for each in moves])

@@ -420,4 +420,4 @@ def test_a_cluster_is_balanced_and_a_node_is_drained_by_the_command_line(nodes):
     nodes.stop(3)
     code, _, err = run_command("", "cluster", "drain", "1", *where)
     assert code == 1
-    assert "has a replica on every other node that is up" in err
+    assert "has 2 replicas; other nodes that are up: 2" in err

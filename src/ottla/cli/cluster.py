@@ -69,9 +69,11 @@ def register(commands: Commands) -> None:
 def _register_moves(verbs: Commands) -> None:
     about = "Plan moves after which nodes have, and lead, equally many partitions."
     balancing = add_command(verbs, "balance", about, balance)
-    about = "Plan moves after which a node has no replica."
+    about = "Plan moves after which one node, or each of several, has no replica."
     draining = add_command(verbs, "drain", about, drain)
-    draining.add_argument("node", type=whole, metavar="NODE", help="its id")
+    draining.add_argument(
+        "nodes", type=whole, metavar="NODE", nargs="+", help="ids; name them together"
+    )
     for parser in (balancing, draining):
         parser.add_argument("--execute", action="store_true", help="move; else only print")
         parser.add_argument("--no-wait", action="store_true", help="return while they move")
@@ -87,7 +89,7 @@ def balance(options: Namespace) -> None:
 
 
 def drain(options: Namespace) -> None:
-    """Let a node have no replica."""
+    """Let nodes have no replica."""
     from ottla.cli.cluster_moves import drain as empty
 
     empty(options)

@@ -5,7 +5,7 @@ Of any Kafka cluster. ``moving_plan`` decides. Internal topics move, too.
 
 import asyncio
 from argparse import Namespace
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.cli import output as out
@@ -44,23 +44,27 @@ def balance(options: Namespace) -> None:
 
 
 def drain(options: Namespace) -> None:
-    """Let a node have no replica."""
-    node: int = options.node
+    """Let nodes have no replica."""
+    leaving: set[int] = set(options.nodes)
 
     def plan(found: Found, cluster: ClusterView) -> list[Move]:
         nodes, racks = _nodes(cluster)
-        if node not in nodes and node not in found.hosts:
-            raise Failure(f"there is no node {node}", code=Exit.NOT_FOUND)
+        unknown = leaving - {*nodes, *found.hosts}
+        if unknown:
+            raise Failure(f"there is no node {min(unknown)}", code=Exit.NOT_FOUND)
         try:
-            return drained(found.placed, node, nodes, racks)
+            return drained(found.placed, leaving, nodes, racks)
         except NoPlace as error:
             topic, partition = error.where
-            what = f"node {node} cannot be drained"
-            why = f"{topic} {partition} has a replica on every other node that is up"
+            several = "nodes" if len(leaving) > 1 else "node"
+            what = f"{several} {_numbers(sorted(leaving))} cannot be drained"
+            count = len(found.placed[error.where])
+            others = _numbers(node for node in nodes if node not in leaving)
+            why = f"{topic} {partition} has {count} replicas; other nodes that are up: {others}"
             fix = "start another node, or let the topic have fewer replicas"
             raise Failure(what, why=why, fix=fix) from error
 
-    _carry_out(options, plan, node)
+    _carry_out(options, plan, leaving)
 
 
 async def look(cluster: Cluster, moving: Moves) -> Found:
@@ -93,10 +97,10 @@ def _nodes(view: ClusterView) -> tuple[list[int], Mapping[int, str | None]]:
     return sorted(view.brokers), view.racks
 
 
-def _carry_out(options: Namespace, plan: Plan, leaving: int | None) -> None:
+def _carry_out(options: Namespace, plan: Plan, leaving: Collection[int] | None) -> None:
     """Print the plan, and do it if asked to.
 
-    ``leaving``: wait also for earlier moves that take replicas from this node; None: for all.
+    ``leaving``: wait also for earlier moves that take replicas from these nodes; None: for all.
     """
 
     async def command(cluster: Cluster) -> None:
@@ -109,7 +113,7 @@ def _carry_out(options: Namespace, plan: Plan, leaving: int | None) -> None:
         earlier = [
             where
             for where, each in found.under_way.items()
-            if (leaving is None or leaving in each.removing) and where not in wanted
+            if (leaving is None or {*leaving} & {*each.removing}) and where not in wanted
         ]
         data = sum(len({*move.after} - {*move.before}) for move in moves)
         counted = f"{len(moves)} partitions, {data} replicas to copy"
@@ -146,6 +150,10 @@ async def _wait(moving: Moves, wanted: list[TopicPartition]) -> None:
         await asyncio.sleep(LOOK_SECONDS)
         left = await moving.reassignments(left)
     await moving.elect(wanted)
+
+
+def _numbers(nodes: Iterable[int]) -> str:
+    return ", ".join(map(str, nodes)) or "none"
 
 
 def _row(move: Move) -> Row:

@@ -1,4 +1,4 @@
-"""Which replicas have to move so that nodes have equally many, or one node has none. Pure.
+"""Which replicas have to move so that nodes have equally many, or some have none. Pure.
 
 A plan moves as few replicas as it can, and names each partition once. It prefers nodes in racks
 where the partition has no other replica. The same cluster gives the same plan.
@@ -23,7 +23,7 @@ class Move(NamedTuple):
 
 
 class NoPlace(Exception):
-    """A partition has a replica on every other node already."""
+    """A partition has as many replicas as there are other nodes, or more."""
 
     def __init__(self, where: Where) -> None:
         super().__init__(f"{where[0]} {where[1]}")
@@ -48,28 +48,28 @@ def balanced(
 
 def drained(
     placed: Mapping[Where, tuple[int, ...]],
-    node: int,
+    leaving: Collection[int],
     nodes: Collection[int],
     racks: Mapping[int, str | None],
 ) -> list[Move]:
-    """Return the moves after which ``node`` has no replica. Raises NoPlace.
+    """Return the moves after which no node of ``leaving`` has a replica. Raises NoPlace.
 
-    Each goes to the one of ``nodes`` that has fewest by then.
+    Each goes to the one of the other ``nodes`` that has fewest by then.
     """
     after = dict(placed)
-    others = [each for each in nodes if each != node]
+    others = [node for node in nodes if node not in leaving]
     count = Counter(one for replicas in after.values() for one in replicas)
     for where in sorted(after):
-        replicas = after[where]
-        if node not in replicas:
-            continue
-        targets = _targets(replicas, node, others, racks)
-        if not targets:
-            raise NoPlace(where)
-        target = min(targets, key=lambda each: (count[each], each))
-        after[where] = _replaced(replicas, node, target)
-        count[target] += 1
-        count[node] -= 1
+        for source in after[where]:
+            if source not in leaving:
+                continue
+            targets = _targets(after[where], leaving, others, racks)
+            if not targets:
+                raise NoPlace(where)
+            target = min(targets, key=lambda each: (count[each], each))
+            after[where] = _replaced(after[where], source, target)
+            count[target] += 1
+            count[source] -= 1
     _keep_leaders_spread(placed, after)
     return _moves(placed, after)
 
@@ -111,20 +111,20 @@ def _next_move(
             if count[source] - count[target] < 2:
                 break
             for where in hosted[source]:
-                if target in _targets(after[where], source, nodes, racks):
+                if target in _targets(after[where], (source,), nodes, racks):
                     return where, source, target
     return None
 
 
 def _targets(
     replicas: tuple[int, ...],
-    source: int,
+    leaving: Collection[int],
     nodes: Iterable[int],
     racks: Mapping[int, str | None],
 ) -> list[int]:
-    """Return where a replica may go: to racks that have no other one, if there are such."""
+    """Return where a replica may go: to racks that have none that stays, if there are such."""
     others = [node for node in nodes if node not in replicas]
-    used = {racks.get(node) for node in replicas if node != source} - {None}
+    used = {racks.get(node) for node in replicas if node not in leaving} - {None}
     apart = [node for node in others if racks.get(node) not in used]
     return apart or others
 

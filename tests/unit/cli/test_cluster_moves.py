@@ -86,17 +86,17 @@ def options(**given):
 
 def test_a_second_drain_while_the_first_is_under_way_keeps_the_factor(start, capsys):
     nodes = start((1, 2), (2, 3), nodes=(1, 2, 3, 4))
-    cluster_moves.drain(options(node=1))
+    cluster_moves.drain(options(nodes=[1]))
     begun = dict(nodes.states)
     assert begun[T0].removing == (1,)
     capsys.readouterr()
     for _ in range(3):
-        cluster_moves.drain(options(node=1))
+        cluster_moves.drain(options(nodes=[1]))
         told = capsys.readouterr()
         assert json.loads(told.out) == []
         assert "nothing has to move; 1 partitions are under way already" in told.err
     assert nodes.states == begun
-    cluster_moves.drain(options(node=1, no_wait=False))
+    cluster_moves.drain(options(nodes=[1], no_wait=False))
     assert "done" in capsys.readouterr().err
     assert [state.replicas for state in nodes.states.values()] == [(4, 2), (2, 3)]
     assert nodes.elected == [T0], "it waits for what the first one began"
@@ -105,7 +105,7 @@ def test_a_second_drain_while_the_first_is_under_way_keeps_the_factor(start, cap
 def test_a_drain_of_the_node_that_a_move_adds_keeps_the_factor(start):
     nodes = start((1, 2), nodes=(1, 2, 3))
     nodes.begin(T0, 3, 2)
-    cluster_moves.drain(options(node=3))
+    cluster_moves.drain(options(nodes=[3]))
     nodes.end(T0)
     assert sorted(nodes.states[T0].replicas) == [1, 2]
 
@@ -126,20 +126,20 @@ def test_what_is_said_to_be_everywhere_is(start):
     """(1, 2) was on its way to (3, 2), and said to have a replica on each of the three nodes."""
     nodes = start((1, 2), nodes=(1, 2, 3))
     nodes.begin(T0, 3, 2)
-    cluster_moves.drain(options(node=1))
+    cluster_moves.drain(options(nodes=[1]))
     nodes.begin(T0, 3, 2, 1)
     with pytest.raises(Failure, match="cannot be drained"):
-        cluster_moves.drain(options(node=1))
+        cluster_moves.drain(options(nodes=[1]))
 
 
 def test_a_node_that_is_down_and_all_but_drained_is_still_known(start, capsys):
     nodes = start((9, 2), nodes=(1, 2))
     nodes.begin(T0, 1, 2)
-    cluster_moves.drain(options(node=9))
+    cluster_moves.drain(options(nodes=[9]))
     assert "under way already" in capsys.readouterr().err
     nodes.end(T0)
     with pytest.raises(Failure, match="there is no node 9"):
-        cluster_moves.drain(options(node=9))
+        cluster_moves.drain(options(nodes=[9]))
 
 
 def test_a_move_that_ends_while_it_is_looked_at_is_not_taken_for_a_third_replica(start):
@@ -147,7 +147,7 @@ def test_a_move_that_ends_while_it_is_looked_at_is_not_taken_for_a_third_replica
     nodes = start((1, 2), nodes=(1, 2, 3, 4))
     nodes.begin(T0, 3, 2)
     nodes.ends = (nodes.end(T0) for _ in range(1))
-    cluster_moves.drain(options(node=2))
+    cluster_moves.drain(options(nodes=[2]))
     assert nodes.asked == 3
     nodes.end(T0)
     assert nodes.states[T0].replicas in {(3, 1), (1, 3), (3, 4), (4, 3)}

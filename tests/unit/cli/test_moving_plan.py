@@ -39,20 +39,37 @@ def test_partitions_on_a_node_that_is_away_stay():
 
 def test_a_rack_of_its_own_is_preferred():
     racks = {1: "a", 2: "b", 3: "a", 4: "b"}
-    (move,) = drained(placed((1, 2)), 1, [1, 2, 3, 4], racks)
+    (move,) = drained(placed((1, 2)), [1], [1, 2, 3, 4], racks)
     assert move == Move(("t", 0), (1, 2), (3, 2))
 
 
 def test_a_drained_node_has_nothing_and_the_others_share_it():
     before = placed((1,), (1,), (1,), (1,), (2,))
-    after = before | {move.where: move.after for move in drained(before, 1, [1, 2, 3], {})}
+    after = before | {move.where: move.after for move in drained(before, [1], [1, 2, 3], {})}
     assert Counter(each for replicas in after.values() for each in replicas) == {2: 3, 3: 2}
 
 
 def test_a_node_cannot_be_drained_when_all_others_have_a_replica():
     with pytest.raises(NoPlace) as error:
-        drained(placed((1, 2), (2, 1)), 1, [1, 2], NO_RACKS)
+        drained(placed((1, 2), (2, 1)), [1], [1, 2], NO_RACKS)
     assert error.value.where == ("t", 0)
+
+
+def test_nodes_that_are_drained_together_get_nothing_from_one_another():
+    """Drained one after the other, the second one's went to the first, the emptiest of all."""
+    before = placed((1,), (2,), (3,), (4,), (3, 4), (4, 1))
+    moves = drained(before, [3, 4], [1, 2, 3, 4], NO_RACKS)
+    after = before | {move.where: move.after for move in moves}
+    counts = Counter(each for replicas in after.values() for each in replicas)
+    assert counts == {1: 4, 2: 4}
+    with pytest.raises(NoPlace):
+        drained(before, [2, 3, 4], [1, 2, 3, 4], NO_RACKS)
+
+
+def test_the_rack_of_another_node_that_leaves_is_free():
+    racks = {1: "a", 2: "b", 3: "a", 4: "b", 5: "c"}
+    (move,) = drained(placed((1, 2), (5,), (5,), (5,)), [1, 2], [1, 2, 3, 4, 5], racks)
+    assert move.after == (3, 4)
 
 
 @st.composite
@@ -63,8 +80,8 @@ def clusters(draw):
     return placed(*draw(st.lists(replicas, max_size=30))), nodes, racks
 
 
-@given(clusters())
-def test_plans_keep_what_has_to_be_kept(cluster):
+@given(clusters(), st.sets(st.integers(1, 2), min_size=1))
+def test_plans_keep_what_has_to_be_kept(cluster, leaving):
     before, nodes, racks = cluster
     moves = balanced(before, nodes, racks)
     after = before | {move.where: move.after for move in moves}
@@ -81,10 +98,12 @@ def test_plans_keep_what_has_to_be_kept(cluster):
     if all(rack is None for rack in racks.values()):
         assert max(spread.values()) - min(spread.values()) <= 1
     try:
-        out = drained(before, 1, nodes, racks)
+        out = drained(before, leaving, nodes, racks)
     except NoPlace:
-        assert any(set(replicas) == set(nodes) for replicas in before.values())
+        others = len(nodes) - len(leaving)
+        assert any(len(replicas) > others and leaving & {*replicas} for replicas in before.values())
         return
     left = before | {move.where: move.after for move in out}
-    assert all(1 not in replicas for replicas in left.values())
+    assert all(not leaving & {*replicas} for replicas in left.values())
+    assert all({*move.before} & leaving for move in out), "the others stay"
     assert all(len(set(left[where])) == len(before[where]) for where in before)
