@@ -6,6 +6,7 @@ where the partition has no other replica. The same cluster gives the same plan.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 Where = tuple[str, int]
@@ -81,28 +82,19 @@ def _spread(
     racks: Mapping[int, str | None],
 ) -> None:
     count = Counter(one for replicas in after.values() for one in replicas)
-    hosted: dict[int, list[Where]] = {node: [] for node in nodes}
-    for where in free:
-        for node in after[where]:
-            hosted[node].append(where)
+    hosted = _Hosted(after, free, nodes, racks)
     while True:
-        found = _next_move(after, hosted, count, nodes, racks)
+        found = _next_move(hosted, count, nodes)
         if found is None:
             return
         where, source, target = found
-        after[where] = _replaced(after[where], source, target)
-        hosted[source].remove(where)
-        hosted[target].append(where)
+        hosted.move(where, source, target)
         count[source] -= 1
         count[target] += 1
 
 
 def _next_move(
-    after: Placed,
-    hosted: Mapping[int, list[Where]],
-    count: Mapping[int, int],
-    nodes: Collection[int],
-    racks: Mapping[int, str | None],
+    hosted: "_Hosted", count: Mapping[int, int], nodes: Collection[int]
 ) -> tuple[Where, int, int] | None:
     """Return a partition, the node that it leaves, and the one that has at least two fewer."""
     by_count = sorted(nodes, key=lambda node: (count[node], node))
@@ -110,10 +102,94 @@ def _next_move(
         for target in by_count:
             if count[source] - count[target] < 2:
                 break
-            for where in hosted[source]:
-                if target in _targets(after[where], (source,), nodes, racks):
-                    return where, source, target
+            where = hosted.first(source, target)
+            if where is not None:
+                return where, source, target
     return None
+
+
+class _Hosted:
+    """The partitions of each node, in the order in which they came to it; finds who may go where.
+
+    A partition is looked at once for each two nodes, not once for each move: whether it may go from
+    one to the other changes only when a replica of it moves.
+    """
+
+    def __init__(
+        self,
+        after: Placed,
+        free: Iterable[Where],
+        nodes: Collection[int],
+        racks: Mapping[int, str | None],
+    ) -> None:
+        self._after = after
+        self._nodes = nodes
+        self._racks = racks
+        self._came: dict[int, list[Where]] = {node: [] for node in nodes}
+        """By node: whoever came; stays when it leaves."""
+        self._place: dict[tuple[int, Where], int] = {}
+        """Where in ``_came`` of a node a partition is that is there now."""
+        self._looked: dict[int, dict[int, int]] = {node: {} for node in nodes}
+        """By source and target: up to which of those who came nobody may go."""
+        self._again: dict[tuple[int, int], list[int]] = {}
+        """By source and target: a heap of those before it that have moved since."""
+        self._has_apart: dict[tuple[tuple[int, ...], int], bool] = {}
+        for where in free:
+            for node in after[where]:
+                self._enter(where, node)
+
+    def first(self, source: int, target: int) -> Where | None:
+        """Return the partition that came first of those that may go from one to the other."""
+        again = self._again.get((source, target), [])
+        while again:
+            where = self._if_may_go(again[0], source, target)
+            if where is not None:
+                return where
+            heappop(again)
+        looked = self._looked[source]
+        for place in range(looked.get(target, 0), len(self._came[source])):
+            looked[target] = place
+            where = self._if_may_go(place, source, target)
+            if where is not None:
+                return where
+        looked[target] = len(self._came[source])
+        return None
+
+    def move(self, where: Where, source: int, target: int) -> None:
+        """Put ``target`` in the place of ``source``."""
+        replicas = self._after[where] = _replaced(self._after[where], source, target)
+        del self._place[source, where]
+        self._enter(where, target)
+        for node in replicas:
+            place = self._place[node, where]
+            for other, looked in self._looked[node].items():
+                if place < looked:
+                    heappush(self._again.setdefault((node, other), []), place)
+
+    def _enter(self, where: Where, node: int) -> None:
+        self._place[node, where] = len(self._came[node])
+        self._came[node].append(where)
+
+    def _if_may_go(self, place: int, source: int, target: int) -> Where | None:
+        where = self._came[source][place]
+        if self._place.get((source, where)) != place:
+            return None
+        return where if self._may_go(self._after[where], source, target) else None
+
+    def _may_go(self, replicas: tuple[int, ...], source: int, target: int) -> bool:
+        """Tell whether ``_targets`` has ``target``, without a list of all."""
+        if target in replicas:
+            return False
+        rack = self._racks.get(target)
+        if rack is None or all(
+            self._racks.get(node) != rack for node in replicas if node != source
+        ):
+            return True
+        key = (replicas, source)
+        if key not in self._has_apart:
+            targets = _targets(replicas, (source,), self._nodes, self._racks)
+            self._has_apart[key] = target not in targets
+        return not self._has_apart[key]
 
 
 def _targets(
