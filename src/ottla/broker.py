@@ -34,12 +34,12 @@ from ottla.node.data import (
     OpenStore,
     agree_on_own_store,
     close_logs,
+    do_without_others,
     follow,
     known_cluster,
     open_logs,
     open_store,
     refuse_older_metadata,
-    refuse_to_leave_out,
     watch_logs,
     without_clean_stop,
 )
@@ -303,7 +303,7 @@ class Broker:
         elif self._open_given_store is not None:
             refuse_older_metadata(data, METADATA_FILE, f"put a newer copy of {METADATA_FILE} back")
         else:
-            refuse_to_leave_out(data, env, configuration)
+            await do_without_others(data, env, configuration)
         return data
 
     async def _open_hosts_store(self, host: "Host") -> MetadataStore:

@@ -4,6 +4,8 @@ A node's registration ends with its session; what is known of its directories st
 missing one is noticed at its next start. Source: Kafka's UnregisterBroker (KIP-500).
 """
 
+from collections.abc import Iterable
+
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId
 from ottla.metadata.image import MetadataImage
@@ -11,6 +13,19 @@ from ottla.metadata.keys import Keys
 from ottla.metadata.store import ABSENT, Delete, Guard, GuardFailed, MetadataError, MetadataStore
 
 ATTEMPTS_MAX = 10
+
+
+async def forget(store: MetadataStore, keys: Keys, nodes: Iterable[NodeId]) -> int:
+    """Forget nodes of this host that are not started, and hold no replica: they will get none.
+
+    One that is started later is known again by its own start. Return the revision at which that is
+    so; 0: there was none to forget. Called at a start, before any node is a member. Raises what the
+    store raises.
+    """
+    revision = 0
+    for node in sorted(nodes):
+        revision = await store.commit([], [Delete(keys.known_broker(node))])
+    return revision
 
 
 class Registrations:

@@ -242,20 +242,28 @@ def refuse_older_metadata(data: Data, where: str, fix: str) -> None:
             raise LogDirectoryUnusable(log.directory, why, fix)
 
 
-def refuse_to_leave_out(data: Data, environment: Environment, configuration: Configuration) -> None:
-    """Raise LogDirectoryUnusable when this is one node of several, and the others have partitions.
+async def do_without_others(
+    data: Data, environment: Environment, configuration: Configuration
+) -> None:
+    """Forget the nodes that ran here beside this one, so that nothing is placed on them.
 
-    Nobody would serve those. Looks only where there are directories of other nodes.
+    Raises LogDirectoryUnusable when they have partitions: nobody would serve those. Looks for these
+    only where there are directories of other nodes.
     """
-    first = configuration.log_dirs[0]
-    if not environment.disk.exists(f"{first}/{NODES_DIRECTORY}"):
+    first, image = configuration.log_dirs[0], data.follower.image
+    has_others = environment.disk.exists(f"{first}/{NODES_DIRECTORY}")
+    others = image.known - {configuration.node_id}
+    if not has_others and not others:
         return
+    from ottla.cluster.registrations import forget  # noqa: PLC0415 - few have several nodes
     from ottla.node.left_out import left_out, tell  # noqa: PLC0415 - few have several nodes
 
-    found = left_out(data.follower.image, {configuration.node_id})
-    if found:
+    found = left_out(image, {configuration.node_id})
+    if found and has_others:
         why = f"it is the data of several nodes, and this would be one: {tell(found)}"
         raise LogDirectoryUnusable(first, why, f"ottla serve --nodes {max(found)}")
+    revision = await forget(data.store, data.keys, others - found.keys())
+    await data.follower.reached(revision)
 
 
 async def close_logs(

@@ -10,6 +10,7 @@ from os.path import abspath
 from posixpath import dirname
 from typing import NamedTuple
 
+from ottla.cluster.registrations import forget
 from ottla.config import broker as options
 from ottla.config.config import Config
 from ottla.env.clock import Clock, SystemClock
@@ -157,7 +158,7 @@ async def open_data(config: Config, count: int, outside: Outside) -> SharedData:
         own = new_cluster_id(outside.rng) if known is None else known.cluster_id
         keys = Keys(STORE_CLUSTER)
         cluster_id = await agree_on_cluster(store, keys, own)
-        await _refuse_too_few(store, keys, count, first, outside.clock)
+        await _do_without_others(store, keys, count, first, outside.clock)
     except BaseException:
         await store.close()
         raise
@@ -179,17 +180,22 @@ def _make(disk: Disk, directory: str) -> None:
         disk.sync_directory(dirname(directory) or ".")
 
 
-async def _refuse_too_few(
+async def _do_without_others(
     store: MetadataStore, keys: Keys, count: int, log_dir: str, clock: Clock
 ) -> None:
-    """Raise LogDirectoryUnusable when a node that would not run has partitions."""
-    follower = ImageFollower(store, keys, clock)
+    """Forget nodes that would not run, so that nothing is placed on them.
+
+    Raises LogDirectoryUnusable when one of them has partitions.
+    """
+    follower, started = ImageFollower(store, keys, clock), node_ids(count)
     await follower.start()
     try:
-        found = left_out(follower.image, node_ids(count))
+        found = left_out(follower.image, started)
+        others = follower.image.known.difference(started)
     finally:
         await follower.close()
     if found:
         why = f"with --nodes {count} nobody would serve what other nodes have: {tell(found)}"
         fix = f"ottla serve --nodes {max(found)}"
         raise LogDirectoryUnusable(log_dir, why, fix)
+    await forget(store, keys, others)
