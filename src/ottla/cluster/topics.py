@@ -60,6 +60,7 @@ class Placement(NamedTuple):
     """What a plan depends on besides the request."""
 
     live_nodes: Sequence[NodeId]
+    """Those that are up, and do not stop. When all of them stop, all that are up."""
     default_partition_count: int
     default_replication_factor: int
     racks: Mapping[NodeId, str | None] = MappingProxyType({})
@@ -67,7 +68,7 @@ class Placement(NamedTuple):
     leads: Mapping[NodeId, int] = MappingProxyType({})
     """Of how many partitions each node is the preferred leader; of none if it is not in it."""
     away_nodes: Sequence[NodeId] = ()
-    """Nodes that belong to the cluster, and are down: they get replicas that no other node can."""
+    """Nodes that belong to the cluster, and stop or are down: they get what no other node can."""
 
     @property
     def nodes(self) -> Sequence[NodeId]:

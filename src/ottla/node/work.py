@@ -32,6 +32,7 @@ from ottla.ids import TopicId
 from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.manager import LogManager
 from ottla.metadata.image import MetadataDelta, MetadataImage
+from ottla.metadata.values import BrokerState
 from ottla.node.configuration import Configuration
 from ottla.node.data import Data
 from ottla.node.links import NodeLinks
@@ -261,18 +262,28 @@ def _controller(
     replica_manager: ReplicaManager,
 ) -> Controller:
     config, image = configuration.at_start, data.follower.image
+
+    def placement() -> Placement:
+        stopping = {
+            node
+            for node, broker in image.brokers.items()
+            if broker.registration.state is BrokerState.DRAINING
+        }
+        serving = (image.brokers.keys() - stopping) or image.brokers.keys()
+        return Placement(
+            live_nodes=sorted(serving),
+            default_partition_count=config[options.NUM_PARTITIONS],
+            default_replication_factor=config[options.DEFAULT_REPLICATION_FACTOR],
+            racks={node: broker.registration.rack for node, broker in image.brokers.items()},
+            away_nodes=sorted((image.known | stopping) - serving),
+        )
+
     return Controller(
         store=data.store,
         keys=data.keys,
         follower=data.follower,
         rng=environment.rng,
-        placement=lambda: Placement(
-            live_nodes=sorted(image.brokers),
-            default_partition_count=config[options.NUM_PARTITIONS],
-            default_replication_factor=config[options.DEFAULT_REPLICATION_FACTOR],
-            racks={node: broker.registration.rack for node, broker in image.brokers.items()},
-            away_nodes=sorted(image.known - image.brokers.keys()),
-        ),
+        placement=placement,
         check_config=lambda given: topic_config(given, configuration.in_force),
         partitions_max=config[options.MAX_PARTITIONS],
         may_delete=config[options.DELETE_TOPIC_ENABLE],
