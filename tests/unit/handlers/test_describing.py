@@ -303,6 +303,19 @@ def test_the_cluster(image, endpoint_type, code):
     assert answer.cluster_authorized_operations > 0
 
 
+def test_nodes_that_are_down_are_told_to_who_asks_for_fenced_ones(image):
+    """They were passed over: nobody could see whom to unregister."""
+    image.known.update((NODE, NodeId(7), NodeId(4)))
+    handler = DescribeCluster(image, Advertised(NODE, {}))
+    for asks, down in ((False, []), (True, [(4, "", -1, True), (7, "", -1, True)])):
+        request = DescribeClusterRequest(
+            include_cluster_authorized_operations=False, include_fenced_brokers=asks
+        )
+        brokers = handler.handle(request, call(2)).brokers
+        assert [(b.broker_id, b.is_fenced) for b in brokers[:2]] == [(1, False), (2, False)]
+        assert [(b.broker_id, b.host, b.port, b.is_fenced) for b in brokers[2:]] == down
+
+
 # DescribeConfigs.
 
 

@@ -16,6 +16,8 @@ from ottla.protocol.messages.describe_cluster import (
 
 ENDPOINT_BROKER = 1
 ENDPOINT_CONTROLLER = 2
+NO_PORT = -1
+"""As in the answers that name no node."""
 
 
 class DescribeCluster:
@@ -47,9 +49,19 @@ class DescribeCluster:
                 for node, host, port, rack in self._advertised.brokers(image, call.client)
             ],
         )
+        if request.include_fenced_brokers:
+            response.brokers += _fenced(image)
         if request.include_cluster_authorized_operations:
             response.cluster_authorized_operations = CLUSTER_OPERATIONS
         return response
+
+
+def _fenced(image: MetadataImage) -> list[DescribeClusterBroker]:
+    """Return the nodes that belong to the cluster and are down. Where they were is not kept."""
+    return [
+        DescribeClusterBroker(broker_id=node, host="", port=NO_PORT, is_fenced=True)
+        for node in sorted(image.known - image.brokers.keys())
+    ]
 
 
 def _refused(code: ErrorCode, message: str) -> DescribeClusterResponse:
