@@ -1,12 +1,12 @@
 """``ottla cluster status``: each node, whether it is up, what it leads and what is offline with it.
 
-Of any Kafka cluster. A node that is down is known by the partitions that are placed on it; one that
-is down and has none is not known by any of Kafka's requests.
+Of any Kafka cluster. A node that is down is known by the partitions that are placed on it. One that
+has none is told by clusters that name fenced brokers (Kafka from 4.0 on, and Ottla).
 """
 
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ottla.cli import output as out
 from ottla.cli.output import Row, Value, write_rows
@@ -25,9 +25,11 @@ def status(options: Namespace) -> None:
     """List the nodes, those that are down too."""
 
     async def command(cluster: Cluster) -> None:
-        topics = await Admin(cluster).list_topics()
+        admin = Admin(cluster)
+        fenced = await admin.fenced_brokers()
+        topics = await admin.list_topics()
         view = cluster.view
-        rows = nodes_of(view.brokers, view.racks, view.controller_id, topics)
+        rows = nodes_of(view.brokers, view.racks, view.controller_id, topics, fenced)
         write_rows(rows, STATUS_COLUMNS, out.chosen(options.output), header=not options.no_header)
 
     run(options, command)
@@ -38,8 +40,9 @@ def nodes_of(
     racks: Mapping[int, str | None],
     controller_id: int,
     topics: Iterable[TopicView],
+    fenced: Collection[int] = (),
 ) -> list[Row]:
-    """Return a row for each node that is up or has a replica, by id."""
+    """Return a row for each node that is up, ``fenced`` or has a replica, by id."""
     partitions = [(topic.name, each) for topic in topics for each in topic.partitions.values()]
     leads = Counter(each.leader for _, each in partitions)
     replicas = Counter(node for _, each in partitions for node in each.replicas)
@@ -48,7 +51,7 @@ def nodes_of(
         for node in each.replicas if each.leader == NO_LEADER else ():
             offline.setdefault(node, []).append(_name(topic, each))
     rows: list[Row] = []
-    for node in sorted(brokers.keys() | replicas.keys()):
+    for node in sorted({*brokers, *replicas, *fenced}):
         address = brokers.get(node)
         rows.append(
             {

@@ -36,3 +36,10 @@ def test_a_node_that_is_down_is_told_with_what_is_offline():
 
 def test_a_node_without_partitions_is_there():
     assert nodes_of({7: Address("h", 1)}, {}, -1, [])[0]["leads"] == 0
+
+
+def test_a_node_that_is_down_and_has_no_partitions_is_told_where_the_cluster_knows_it():
+    brokers = {1: Address("h", 1), 2: Address("h", 2)}
+    rows = nodes_of(brokers, {}, 1, [topic("a", (1, (1,)))], {2, 3})
+    shown = [(row["node_id"], row["state"], row["replicas"]) for row in rows]
+    assert shown == [(1, "up", 1), (2, "up", 0), (3, "down", 0)], "node 2 has come back since"

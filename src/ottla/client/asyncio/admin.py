@@ -181,6 +181,27 @@ class Admin:
 
         return await self._cluster.retrying(attempt)
 
+    async def fenced_brokers(self) -> set[int]:
+        """Return the brokers that are registered, and down; none where that is not told.
+
+        Kafka tells it from 4.0 on (KIP-1073), and only to who may describe the cluster.
+        """
+        request = DescribeClusterRequest(
+            include_cluster_authorized_operations=False, include_fenced_brokers=True
+        )
+
+        async def attempt() -> set[int]:
+            connection = await self._cluster.any()
+            try:
+                answer = await connection.call(request, DescribeClusterResponse)
+            except KafkaError as error:
+                if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                    raise
+                return set()
+            return {each.broker_id for each in answer.brokers if each.is_fenced}
+
+        return await self._cluster.retrying(attempt)
+
 
 def _check(code: int, message: str | None, what: str) -> None:
     if code != ErrorCode.NONE:
