@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import ReferenceType, ref
 
 from ottla.cluster.topics import TOPIC_NAME_LENGTH_MAX
 from ottla.env.rng import Rng
@@ -69,11 +70,11 @@ class FetchSession:
     """The partitions of one client, in the order in which they are read."""
 
     __slots__ = (
+        "_allowed_at",
+        "_allowed_for",
         "_has_impossible",
         "_partitions",
         "_plan",
-        "allowed_at",
-        "allowed_for",
         "counted",
         "created_seconds",
         "epoch",
@@ -95,9 +96,10 @@ class FetchSession:
         self._plan: Plan | None = None
         self._has_impossible = False
         """Use: True when it names a topic by a name that is too long to exist."""
-        self.allowed_for: Access | None = None
-        self.allowed_at = 0
-        """Use: for whom, and at which epoch of its ACLs, all that is read was allowed."""
+        self._allowed_for: ReferenceType[Access] | None = None
+        self._allowed_at = 0
+        """Use: for whom, and at which epoch of its ACLs, all that is read was allowed. Weak: a
+        session may outlive its connection, whose decisions take memory."""
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -146,13 +148,21 @@ class FetchSession:
             self._plan = Plan(reads, [part.spec for part in reads], refused)
         return self._plan
 
+    def is_allowed_for(self, access: Access) -> bool:
+        """Tell whether all that is read was allowed to this client, by the ACLs of now."""
+        return (
+            self._allowed_for is not None
+            and self._allowed_for() is access
+            and self._allowed_at == access.authorizer.epoch
+        )
+
     def ask_again(self, access: Access) -> None:
         """Refuse what the client of this request may not read, or no longer.
 
-        Needed only if the client or an ACL has changed since: see ``allowed_for``. What is refused
-        is asked about with each request anyway.
+        Needed only if the client or an ACL has changed since: see ``is_allowed_for``. What is
+        refused is asked about with each request anyway.
         """
-        self.allowed_for, self.allowed_at = access, access.authorizer.epoch
+        self._allowed_for, self._allowed_at = ref(access), access.authorizer.epoch
         for partition in self.plan().partitions:
             if not access.may_fetch(partition.spec.topic_partition.topic):
                 partition.refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -2,7 +2,8 @@
 
 Owns the memory of decisions and who shares it. All connections of a principal from one host share
 one ``Access``. It forgets everything as soon as an ACL changes, so a request never meets a decision
-from before. Pure: who listens to decisions (an audit log) is given.
+from before. All of them share one memory (``Room``): a client chooses what it asks about, and may
+come from many hosts. Pure: who listens to decisions (an audit log) is given.
 """
 
 from collections.abc import Callable
@@ -14,8 +15,16 @@ from ottla.security.authorizer import Authorizer
 
 DECISIONS_MAX = 10_000
 """The most decisions that are remembered for one principal and host; then all are forgotten."""
-CHARACTERS_MAX = 250 * DECISIONS_MAX
-"""The most characters of the names in them: a client may ask about names that are no topic's."""
+DECISION_BYTES = 150
+"""What a decision takes beside the characters of its name."""
+BYTES_MAX = (DECISION_BYTES + 250) * DECISIONS_MAX
+"""The most bytes that they take: a client may ask about names that are no topic's."""
+OWN_BYTES = 8_000
+"""So much each may remember whatever others do (some forty topics), which is less than what its
+connection takes. So who uses the common room up does not slow down those who ask about little."""
+ROOM_BYTES = 4 * BYTES_MAX
+"""What all may remember together beyond that: four that ask about everything, or hundreds that use
+a hundred topics each. Without room a decision costs some microseconds again, and nothing else."""
 CLUSTER = Resource(ResourceType.CLUSTER, "kafka-cluster")
 """The only resource of its type."""
 _TOPIC, _GROUP, _TRANSACTION = (
@@ -30,23 +39,44 @@ Hear = Callable[["Access", Operation, Resource, bool], None]
 """Hears of each decision that counts: who asked for what, and whether it was allowed."""
 
 
+class Room:
+    """The memory in which all remember their decisions."""
+
+    __slots__ = ("left_bytes",)
+
+    def __init__(self, size_bytes: int = ROOM_BYTES) -> None:
+        self.left_bytes = size_bytes
+        """Invariant: never negative; all of it when no ``Access`` is left."""
+
+
 class Access:
     """The decisions about one principal and host."""
 
     __slots__ = (
-        *("__weakref__", "_characters", "_decisions", "_hear"),
+        *("__weakref__", "_decisions", "_hear", "_held_bytes", "_room", "_taken_bytes"),
         *("_writable", "authorizer", "epoch", "host", "principal", "readable"),
     )
 
-    def __init__(self, authorizer: Authorizer, principal: Principal, host: str, hear: Hear) -> None:
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        principal: Principal,
+        host: str,
+        hear: Hear,
+        room: Room | None = None,
+    ) -> None:
+        """Build it; ``room``: what it shares with others, None: one of its own."""
+        self._room = Room() if room is None else room
+        self._taken_bytes = 0
+        """Use: of the room. Invariant: what ``_held_bytes`` exceeds ``OWN_BYTES`` by."""
         self.principal = principal
         self.host = host
         self.authorizer = authorizer
         """Use: its ``epoch`` grows whenever a decision may have changed."""
         self._hear = hear
         self._decisions: dict[Asked, bool] = {}
-        self._characters = 0
-        """Use: of the names in ``_decisions``."""
+        self._held_bytes = 0
+        """Use: by ``_decisions``."""
         self.epoch = authorizer.epoch
         """Invariant: all of ``_decisions`` were made by the ACLs of this epoch."""
         self.readable: set[str] = set()
@@ -68,31 +98,57 @@ class Access:
         asked = (operation, kind, name)
         allowed = self._decisions.get(asked)
         if allowed is None:
-            if len(self._decisions) >= DECISIONS_MAX or self._characters >= CHARACTERS_MAX:
-                self._forget()
-            self._characters += len(name)
-            allowed = self._decisions[asked] = authorizer.may(
-                self.principal, self.host, operation, Resource(kind, name)
-            )
+            allowed = authorizer.may(self.principal, self.host, operation, Resource(kind, name))
+            # One wide character makes all of a name as wide.
+            self._remember(asked, allowed, len(name) if name.isascii() else 4 * len(name))
         if authorizer.tells_allowed if allowed else not quiet:
             self._hear(self, operation, Resource(kind, name), allowed)
         return allowed
 
+    def _remember(self, asked: Asked, allowed: bool, name_bytes: int) -> None:
+        """Remember a decision; if there is no room, forget all others first, or do not."""
+        size = DECISION_BYTES + name_bytes
+        is_full = len(self._decisions) >= DECISIONS_MAX or self._held_bytes >= BYTES_MAX
+        if is_full or not self._take(size):
+            self._forget()
+            if not self._take(size):
+                return
+        self._decisions[asked] = allowed
+
+    def _take(self, size: int) -> bool:
+        held = self._held_bytes + size
+        taken = max(0, held - OWN_BYTES)
+        more = taken - self._taken_bytes
+        if more > self._room.left_bytes:
+            return False
+        self._room.left_bytes -= more
+        self._held_bytes, self._taken_bytes = held, taken
+        return True
+
     def _forget(self) -> None:
         self._decisions.clear()
-        self._characters = 0
+        self._room.left_bytes += self._taken_bytes
+        self._held_bytes = self._taken_bytes = 0
         self.readable.clear()
         self._writable.clear()
         self.epoch = self.authorizer.epoch
+
+    def __del__(self) -> None:
+        """Give the room back when the last connection is gone."""
+        self._room.left_bytes += self._taken_bytes
 
     def may_fetch(self, topic: str) -> bool:
         """Tell whether a consumer may read a topic. Asked by each Fetch without a session."""
         if topic in self.readable and self.epoch == self.authorizer.epoch:
             return True
         allowed = self.may(Operation.READ, _TOPIC, topic)
-        if allowed and not self.authorizer.tells_allowed:
+        if allowed and self._is_settled(Operation.READ, topic):
             self.readable.add(topic)
         return allowed
+
+    def _is_settled(self, operation: Operation, topic: str) -> bool:
+        """Whether nobody has to hear of it, and there was room for it."""
+        return not self.authorizer.tells_allowed and (operation, _TOPIC, topic) in self._decisions
 
     def may_replicate(self) -> bool:
         """Tell whether this is a broker, which may read all topics."""
@@ -121,7 +177,7 @@ class Access:
         if topic in self._writable and self.epoch == self.authorizer.epoch:
             return True
         allowed = self.may(Operation.WRITE, _TOPIC, topic, quiet=True)
-        if allowed and not self.authorizer.tells_allowed:
+        if allowed and self._is_settled(Operation.WRITE, topic):
             self._writable.add(topic)
         return allowed
 
@@ -174,9 +230,8 @@ class Access:
         asked = (operation, kind, None)
         allowed = self._decisions.get(asked)
         if allowed is None:
-            allowed = self._decisions[asked] = self.authorizer.may_some(
-                self.principal, self.host, operation, kind
-            )
+            allowed = self.authorizer.may_some(self.principal, self.host, operation, kind)
+            self._remember(asked, allowed, 0)
         if not allowed or self.authorizer.tells_allowed:
             self._hear(self, operation, Resource(kind, ""), allowed)
         return allowed
@@ -194,6 +249,7 @@ class Accesses:
     def __init__(self, authorizer: Authorizer, hear: Hear) -> None:
         self._authorizer = authorizer
         self._hear = hear
+        self._room = Room()
         self._known: WeakValueDictionary[tuple[Principal, str], Access] = WeakValueDictionary()
         """Invariant: as many as are in use; a connection holds its own."""
 
@@ -201,6 +257,6 @@ class Accesses:
         """Return what the principal may do from this host."""
         access = self._known.get((principal, host))
         if access is None:
-            access = Access(self._authorizer, principal, host, self._hear)
+            access = Access(self._authorizer, principal, host, self._hear, self._room)
             self._known[principal, host] = access
         return access

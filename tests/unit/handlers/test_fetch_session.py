@@ -1,5 +1,7 @@
 """Fetch sessions (KIP-227): what an answer holds, and when a session ends, as in a live Kafka."""
 
+import weakref
+
 import pytest
 
 from ottla.env.rng import SeededRng
@@ -376,3 +378,22 @@ def test_thousands_of_old_sessions_give_way_to_one_large():
     sessions.add(large, 1000.0)
     assert large.session_id
     assert sessions.partition_count <= 5000
+
+
+def test_a_session_keeps_no_decisions_of_a_connection_that_is_gone():
+    from ottla.ids import Principal
+    from ottla.security.access import Access
+    from ottla.security.authorizer import Authorizer
+
+    def access_of():
+        return Access(authorizer, Principal("User", "a"), "10.0.0.1", lambda *_: None)
+
+    authorizer = Authorizer(is_open=True)
+    session, access = session_of(1), access_of()
+    session.ask_again(access)
+    assert session.is_allowed_for(access)
+    assert not session.is_allowed_for(access_of())
+    gone = weakref.ref(access)
+    del access
+    assert gone() is None
+    assert not session.is_allowed_for(access_of())

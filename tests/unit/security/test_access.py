@@ -1,7 +1,7 @@
 """Decisions that are remembered, and forgotten in time."""
 
 from ottla.ids import Principal
-from ottla.security.access import CHARACTERS_MAX, DECISIONS_MAX, Access, Accesses
+from ottla.security.access import BYTES_MAX, DECISIONS_MAX, OWN_BYTES, Access, Accesses, Room
 from ottla.security.acl import Acl, Operation, Pattern, Permission, Resource, ResourceType, Rule
 from ottla.security.authorizer import Authorizer
 
@@ -88,7 +88,56 @@ def test_who_asks_for_very_long_names_takes_no_more_memory():
     access = access_of(Authorizer())
     for number in range(DECISIONS_MAX // 10):
         access.may_write(f"{number:030000}")
-    assert sum(len(name) for _, _, name in access._decisions) <= CHARACTERS_MAX + 30_000
+    assert sum(len(name) for _, _, name in access._decisions) <= BYTES_MAX + 30_000
+
+
+def test_clients_of_many_hosts_take_no_more_memory_together():
+    """Each host of a client without any right took 3.5 MB, as long as it was connected."""
+    room = Room(100_000)
+    accesses = [
+        Access(Authorizer(), ALICE, f"10.0.0.{host}", lambda *_: None, room) for host in range(20)
+    ]
+    for access in accesses:
+        for number in range(1000):
+            access.may_write(f"{number:0200}")
+            assert room.left_bytes >= 0
+    held = sum(sum(150 + len(name) for _, _, name in access._decisions) for access in accesses)
+    assert held <= 100_000 + 20 * OWN_BYTES
+    assert all(access._decisions for access in accesses), "each has some memory of its own"
+    del access
+    accesses.pop()
+    accesses.clear()
+    assert room.left_bytes == 100_000
+
+
+def test_what_is_forgotten_is_room_for_others():
+    authorizer, room = Asked(), Room(50_000)
+    first, second = (
+        Access(authorizer, ALICE, host, lambda *_: None, room) for host in ("10.0.0.1", "10.0.0.2")
+    )
+    for number in range(100):
+        first.may_write(f"{number:0300}")
+    taken = room.left_bytes
+    authorizer.add(allow("t"))
+    assert first.may_write("t")
+    assert room.left_bytes == 50_000 > taken
+    for number in range(100):
+        second.may_write(f"{number:0300}")
+    assert len(second._decisions) == 100
+
+
+def test_without_room_each_question_is_still_answered():
+    authorizer = Authorizer()
+    authorizer.add(allow("t" * 30_000))
+    authorizer.add(allow("t" * 30_000, Operation.READ))
+    access = Access(authorizer, ALICE, "10.0.0.1", lambda *_: None, Room(0))
+    for _ in range(2):
+        assert access.may_write("t" * 30_000)
+        assert access.may_fetch("t" * 30_000)
+        assert not access.may_write("u" * 30_000)
+    assert not access._decisions
+    assert not access.readable
+    assert not access._writable
 
 
 def test_a_question_about_an_empty_name_answers_no_other():

@@ -362,9 +362,7 @@ class Fetch:
     def _look_up(self, session: FetchSession, call: Call) -> None:
         """Look again for the partitions of the session that could not be read so far."""
         access = call.client.access
-        if access is not None and (
-            access is not session.allowed_for or access.authorizer.epoch != session.allowed_at
-        ):
+        if access is not None and not session.is_allowed_for(access):
             session.ask_again(access)
         for partition in session.plan().refused:
             name, topic_id, index = partition.key
