@@ -156,18 +156,22 @@ class FetchSession:
             and self._allowed_at == access.authorizer.epoch
         )
 
-    def ask_again(self, access: Access) -> None:
-        """Refuse what the client of this request may not read, or no longer.
+    def allow(self, access: Access, epoch: int) -> None:
+        """Note that this client may read all that is read, by the ACLs of this epoch.
 
-        Needed only if the client or an ACL has changed since: see ``is_allowed_for``. What is
-        refused is asked about with each request anyway.
+        What is refused is asked about with each request anyway.
         """
-        self._allowed_for, self._allowed_at = ref(access), access.authorizer.epoch
-        for partition in self.plan().partitions:
-            if not access.may_fetch(partition.spec.topic_partition.topic):
-                partition.refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                partition.high_watermark = partition.log_start_offset = INVALID_OFFSET
-                self._plan = None
+        self._allowed_for, self._allowed_at = ref(access), epoch
+
+    def allow_nobody(self) -> None:
+        """Have the next request ask about all partitions, whoever sends it."""
+        self._allowed_for = None
+
+    def forbid(self, partition: SessionPartition) -> None:
+        """Note that the client may no longer read a partition."""
+        partition.refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        partition.high_watermark = partition.log_start_offset = INVALID_OFFSET
+        self._plan = None
 
     @property
     def is_not_kept(self) -> bool:
@@ -262,12 +266,12 @@ class FetchSessionCache:
 
         If it has outgrown the cache: ends it and raises KafkaError(FETCH_SESSION_ID_NOT_FOUND).
         """
+        session.epoch = 1 if session.epoch == INT32_MAX else session.epoch + 1
         self.partition_count += len(session) - session.counted
         session.counted = len(session)
-        if self.partition_count > self._partitions_max or session.is_not_kept:
+        if self.partition_count > self._partitions_max:
             self.remove(session.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        session.epoch = 1 if session.epoch == INT32_MAX else session.epoch + 1
         session.used_seconds = now_seconds
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
 

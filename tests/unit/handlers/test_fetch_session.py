@@ -390,7 +390,7 @@ def test_a_session_keeps_no_decisions_of_a_connection_that_is_gone():
 
     authorizer = Authorizer(is_open=True)
     session, access = session_of(1), access_of()
-    session.ask_again(access)
+    session.allow(access, authorizer.epoch)
     assert session.is_allowed_for(access)
     assert not session.is_allowed_for(access_of())
     gone = weakref.ref(access)

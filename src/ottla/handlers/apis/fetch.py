@@ -21,6 +21,7 @@ from ottla.handlers.advertised import Advertised
 from ottla.handlers.call import Call, Response
 from ottla.handlers.fetch_asked import PARTITIONS_MAX, is_follower, named_count
 from ottla.handlers.fetch_data import data_of, refuse_all, refused_data
+from ottla.handlers.fetch_look_up import LookUp
 from ottla.handlers.fetch_session import (
     REFUSED_MAX,
     SESSION_EPOCH_FINAL,
@@ -112,6 +113,7 @@ class Fetch:
         self._clock = clock
         self._response_bytes_max = response_bytes_max
         self._wait_ms_max = wait_ms_max
+        self._look_up = LookUp(replica_manager, image).look_up
         self._follower_fetch: FollowerFetch | None = None
         """Use: made with the first request of a follower."""
 
@@ -272,7 +274,7 @@ class Fetch:
         session = FetchSession(uses_topic_ids=call.api_version >= TOPIC_IDS_SINCE)
         session.update(request.topics, ())
         yield None
-        self._look_up(session, call)
+        yield from self._look_up(session, call.client.access)
         yield None
         plan, passage = session.plan(), call.passage
         if session.is_not_kept:
@@ -306,26 +308,27 @@ class Fetch:
             self._sessions.remove(session.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.update(request.topics, request.forgotten_topics_data)
+        self._sessions.advance(session, self._clock.monotonic())
         if len(session) == 0:
             self._sessions.remove(session.session_id)
             return None
-        self._look_up(session, call)
-        self._sessions.advance(session, self._clock.monotonic())
         return session
 
     def _go_on(
         self, session: FetchSession, limits: FetchLimits, call: Call
     ) -> Steps[FetchResponse | Pending[Steps[FetchResponse]]]:
         """Answer with what is new since the session's last answer."""
-        plan, epoch, passage = session.plan(), session.epoch, call.passage
+        epoch, passage = session.epoch, call.passage
+        if not (yield from self._look_up(session, call.client.access)):
+            return _used_by_another(session)
+        plan = session.plan()
+        if session.is_not_kept:
+            self._sessions.remove(session.session_id)
+            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
 
         def answer(fetched: list[FetchedPartition]) -> Steps[FetchResponse]:
             if session.epoch != epoch:  # Another request used the session while this one waited.
-                return FetchResponse(
-                    error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                    session_id=session.session_id,
-                    responses=[],
-                )
+                return _used_by_another(session)
             news = session.news(plan, fetched)
             if passage is not None:
                 wait_ms = passage.news_wait_ms(call, news)
@@ -358,37 +361,6 @@ class Fetch:
                 if broker.node_id in leaders
             ]
         return response
-
-    def _look_up(self, session: FetchSession, call: Call) -> None:
-        """Look again for the partitions of the session that could not be read so far."""
-        access = call.client.access
-        if access is not None and not session.is_allowed_for(access):
-            session.ask_again(access)
-        for partition in session.plan().refused:
-            name, topic_id, index = partition.key
-            if session.uses_topic_ids:
-                topic = self._image.topic_by_id(topic_id)
-                if topic is None:
-                    partition.refusal = self._why_unknown(partition)
-                    continue
-                name = topic.name
-            if access is not None and not access.may_fetch(name):
-                partition.refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                continue
-            where = TopicPartition(name, index)
-            hosted = self._replica_manager.topic_id_anywhere(where)
-            if hosted is None:
-                partition.refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                session.found(partition, where, hosted)
-
-    def _why_unknown(self, partition: SessionPartition) -> ErrorCode:
-        """Return the code of a topic id that does not exist, or no longer, as Kafka does."""
-        if partition.spec.topic_id is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        if self._replica_manager.get(partition.spec.topic_partition) is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.INCONSISTENT_TOPIC_ID  # A newer topic has its name.
 
     # Without a session.
 
@@ -468,6 +440,14 @@ def _answered(
     return data_of(read, isolation)
 
 
+def _used_by_another(session: FetchSession) -> FetchResponse:
+    return FetchResponse(
+        error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        session_id=session.session_id,
+        responses=[],
+    )
+
+
 def _session_response(
     session: FetchSession,
     news: Iterable[tuple[SessionPartition, FetchedPartition]],
@@ -481,11 +461,13 @@ def _session_response(
         topics.setdefault((name, topic_id), []).append(data_of(fetched, isolation))
         if not count % STRIDE:
             yield None
-    for partition in refused:
+    for count, partition in enumerate(refused, 1):
         name, topic_id, index = partition.key
         if partition.refusal is not None:
             data = refused_data(index, partition.refusal)
             topics.setdefault((name, topic_id), []).append(data)
+        if not count % STRIDE:
+            yield None
     yield None
     return FetchResponse(
         session_id=session.session_id,
