@@ -23,6 +23,8 @@ REQUEST = "request_percentage"
 MUTATION = "controller_mutation_rate"
 METERS_MAX = 10_000
 """So many meters of each kind. If all are in use, further clients of one user share one."""
+SWEPT_MAX = 100
+"""So many meters of each kind are looked at in one go: about 1 ms of all kinds."""
 METER_IDLE_MS = 3_600_000
 """A meter that nobody has asked for for so long is forgotten, as in Kafka."""
 NAME_LENGTH_MAX = 256
@@ -44,6 +46,7 @@ class Metering(Protocol):
 
 M = TypeVar("M", bound=Metering)
 Kept = TypeVar("Kept")
+Key = TypeVar("Key")
 
 
 class Meters(NamedTuple):
@@ -69,6 +72,9 @@ class Kind(Generic[M]):
         """Use: by bound and sharer, for those for whom there is no room. At most twice as many as
         there are meters, until ``make_room``."""
         self._swept_ms = 0
+        self._left: list[Sharers] = []
+        self._left_shared: list[tuple[float, str | None]] = []
+        """Use: of which meters a sweep that has begun has still to look, the last ones first."""
 
     def __len__(self) -> int:
         return len(self._meters)
@@ -96,22 +102,31 @@ class Kind(Generic[M]):
         return meter
 
     def make_room(self, now_ms: int, interval_ms: int) -> bool:
-        """Forget the meters that hold nothing, if it is time for that; tell whether it was.
+        """Forget some meters that hold nothing, if it is time for that; tell whether there were.
 
-        ``interval_ms``: how often to look while further clients have to share one meter.
+        ``interval_ms``: how often to look at all while further clients have to share one meter.
         """
-        if len(self._meters) < self._meters_max:
-            interval_ms = METER_IDLE_MS
-        if now_ms - self._swept_ms < interval_ms:
-            return False
-        self._swept_ms = now_ms
-        self._meters = {
-            tags: meter for tags, meter in self._meters.items() if not meter.is_idle(now_ms)
-        }
-        self._shared = {
-            bound: meter for bound, meter in self._shared.items() if not meter.is_idle(now_ms)
-        }
-        return True
+        if not self._left and not self._left_shared:
+            if len(self._meters) < self._meters_max:
+                interval_ms = METER_IDLE_MS
+            if now_ms - self._swept_ms < interval_ms:
+                return False
+            self._swept_ms = now_ms
+            self._left = list(reversed(self._meters))
+            self._left_shared = list(self._shared)
+        gone = _forget_idle(self._meters, self._left, now_ms)
+        gone_shared = _forget_idle(self._shared, self._left_shared, now_ms)
+        return gone or gone_shared
+
+
+def _forget_idle(meters: dict[Key, M], left: list[Key], now_ms: int) -> bool:
+    """Look at some meters, the last ones of ``left``; tell whether any is forgotten."""
+    some = left[-SWEPT_MAX:]
+    del left[-SWEPT_MAX:]
+    idle = [key for key in some if key in meters and meters[key].is_idle(now_ms)]
+    for key in idle:
+        del meters[key]
+    return bool(idle)
 
 
 class ClientQuotas(Generic[Kept]):
