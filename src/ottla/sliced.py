@@ -80,6 +80,16 @@ def distinct(items: Iterable[Named]) -> Steps[list[Named]]:
     return list(found)
 
 
+def any_in_steps(items: Iterable[Item], is_such: Callable[[Item], bool]) -> Steps[bool]:
+    """Tell whether any item is such. Nobody else may change ``items`` meanwhile."""
+    left = iter(items)
+    while some := list(islice(left, STRIDE)):
+        if any(map(is_such, some)):
+            return True
+        yield None
+    return False
+
+
 def sorted_in_steps(items: Iterable[Ordered]) -> Steps[list[Ordered]]:
     """Return the items in order."""
     runs: list[list[Ordered]] = []

@@ -8,7 +8,17 @@ from ottla.answer_memory import AnswerMemory
 from ottla.env.clock import ManualClock
 from ottla.errors import MalformedMessage
 from ottla.pending import Pending
-from ottla.sliced import RUN, RUNNING_MAX, Room, Slices, distinct, promptly
+from ottla.sliced import (
+    RUN,
+    RUNNING_MAX,
+    STRIDE,
+    Room,
+    Slices,
+    any_in_steps,
+    at_once,
+    distinct,
+    promptly,
+)
 from ottla.turns import SLICE_SECONDS, TURN_SECONDS, Turns
 
 
@@ -267,6 +277,17 @@ def test_what_is_named_very_often_is_sorted_out_in_steps():
     with pytest.raises(StopIteration) as none:
         next(distinct([]))
     assert none.value.value == []
+
+
+def test_whether_any_of_very_many_is_such_is_looked_up_in_steps():
+    looked = []
+    left = any_in_steps(range(10 * STRIDE), lambda item: looked.append(item) or item == STRIDE + 5)
+    assert next(left) is None
+    assert len(looked) == STRIDE
+    assert at_once(left) is True
+    assert len(looked) == STRIDE + 6
+    assert at_once(any_in_steps(range(10 * STRIDE), lambda item: item < 0)) is False
+    assert at_once(any_in_steps([], bool)) is False
 
 
 async def test_requests_for_the_largest_answers_do_not_keep_others_waiting(clock):

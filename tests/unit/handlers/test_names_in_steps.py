@@ -15,9 +15,12 @@ from ottla.handlers.apis.describe_transactions import DescribeTransactions
 from ottla.handlers.apis.find_coordinator import FindCoordinator
 from ottla.handlers.apis.list_config_resources import ListConfigResources
 from ottla.handlers.apis.list_transactions import ListTransactions
+from ottla.handlers.authorization.describing import describe_topic_partitions, metadata
 from ottla.handlers.authorization.groups import consumer_group_describe
+from ottla.ids import NULL_TOPIC_ID
 from ottla.pending import Pending, failed
 from ottla.protocol.messages.delete_acls import DeleteAclsFilter
+from ottla.security.acl import Operation
 from ottla.sliced import RUN, STRIDE
 
 COUNT = 10 * RUN
@@ -186,3 +189,62 @@ def test_very_many_topics_with_configs_are_told_in_steps():
         count += 1
     assert [one.resource_name for one in found] == [*sorted(topics), "g"]
     assert count > COUNT // STRIDE
+
+
+class Looked:
+    """A topic of a request that counts who looks at its name."""
+
+    count = 0
+    topic_id = NULL_TOPIC_ID
+
+    def __init__(self, number):
+        self._name = f"name {number:09}"
+
+    @property
+    def name(self):
+        Looked.count += 1
+        return self._name
+
+
+def metadata_of(topics):
+    rest = {"include_topic_authorized_operations": False, "allow_auto_topic_creation": True}
+    rest |= {"include_cluster_authorized_operations": False}
+    guard = metadata(SimpleNamespace(topic=lambda _: None), auto_create=True)
+    return guard, SimpleNamespace(topics=topics, **rest)
+
+
+def topic_partitions_of(topics):
+    cursor = SimpleNamespace(topic_name=f"name {COUNT - 1:09}", partition_index=0)
+    guard = describe_topic_partitions(SimpleNamespace(topics={}))
+    return guard, SimpleNamespace(topics=topics, cursor=cursor)
+
+
+@pytest.mark.parametrize("may_describe", [True, False])
+@pytest.mark.parametrize("ask", [metadata_of, topic_partitions_of])
+def test_guards_look_at_very_many_topics_in_steps(ask, may_describe):
+    """190,000 names that a client may not see held the loop for 70 ms."""
+    access = SimpleNamespace(
+        may_cluster=lambda *_, **__: False,
+        may_topic=lambda operation, *_, **__: may_describe and operation is Operation.DESCRIBE,
+    )
+    guard, request = ask([Looked(number) for number in range(COUNT)])
+    Looked.count = before = longest = 0
+    call = SimpleNamespace(api_version=12)
+    steps = guard(request, call, access, lambda _: SimpleNamespace(topics=[]))
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found = end.value.topics
+            break
+        longest, before = max(longest, Looked.count - before), Looked.count
+    assert max(longest, Looked.count - before) <= RUN
+    assert (
+        len(found)
+        == {
+            (metadata_of, True): COUNT,
+            (metadata_of, False): COUNT,
+            (topic_partitions_of, True): 0,
+            (topic_partitions_of, False): 1,
+        }[ask, may_describe]
+    )

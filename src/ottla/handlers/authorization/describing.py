@@ -2,7 +2,7 @@
 
 from __future__ import annotations  # else each call would build those of inner functions
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.find_coordinator import (
@@ -16,7 +16,7 @@ from ottla.handlers.apis.metadata import BY_ID_SINCE, NULL_MEANS_ALL_SINCE
 from ottla.handlers.authorization.guarded import Guard, Node, Serve, sifted, then, then_in_steps
 from ottla.handlers.authorization.permitted import cluster_operations, topic_operations
 from ottla.handlers.call import Call, Response
-from ottla.ids import NULL_TOPIC_ID
+from ottla.ids import NULL_TOPIC_ID, TopicId
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.messages.describe_cluster import (
@@ -42,7 +42,7 @@ from ottla.protocol.messages.metadata import (
 )
 from ottla.security.access import Access
 from ottla.security.acl import Operation
-from ottla.sliced import Steps, each
+from ottla.sliced import Steps, any_in_steps, distinct, each
 
 _REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
@@ -60,7 +60,7 @@ def metadata(image: MetadataImage, *, auto_create: bool) -> Guard:
         )
         refused: list[MetadataRequestTopic] = []
         hides_all = False
-        if not is_all and not _is_malformed(request, call.api_version):
+        if not is_all and not (yield from _is_malformed(request, call.api_version)):
             assert request.topics is not None
             request.topics, refused = yield from sifted(
                 request.topics, lambda one: _may_describe(one, image, access)
@@ -72,7 +72,7 @@ def metadata(image: MetadataImage, *, auto_create: bool) -> Guard:
                 )
                 refused += more
             hides_all = not request.topics and call.api_version < NULL_MEANS_ALL_SINCE
-        answers = yield from each(_distinct(refused), _hidden)
+        answers = yield from each((yield from _distinct(refused)), _hidden)
 
         def finish(response: MetadataResponse) -> Steps[None]:
             if is_all:
@@ -93,12 +93,16 @@ def metadata(image: MetadataImage, *, auto_create: bool) -> Guard:
     return guard
 
 
-def _is_malformed(request: MetadataRequest, version: int) -> bool:
+def _is_malformed(request: MetadataRequest, version: int) -> Steps[bool]:
     """Whether the handler refuses the request whatever it names."""
-    return any(
-        (one.topic_id != NULL_TOPIC_ID and version < BY_ID_SINCE)
-        or (one.topic_id == NULL_TOPIC_ID and one.name is None)
-        for one in request.topics or ()
+    return (
+        yield from any_in_steps(
+            request.topics or (),
+            lambda one: (
+                (one.topic_id != NULL_TOPIC_ID and version < BY_ID_SINCE)
+                or (one.topic_id == NULL_TOPIC_ID and one.name is None)
+            ),
+        )
     )
 
 
@@ -118,8 +122,14 @@ def _may_be_made(one: MetadataRequestTopic, image: MetadataImage, access: Access
     return access.may_topic(Operation.CREATE, one.name or "")
 
 
-def _distinct(refused: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
-    return list({(one.topic_id, one.name): one for one in refused}.values())
+def _distinct(refused: list[MetadataRequestTopic]) -> Steps[Iterable[MetadataRequestTopic]]:
+    found: dict[tuple[TopicId, str | None], MetadataRequestTopic] = {}
+
+    def add(one: MetadataRequestTopic) -> None:
+        found[one.topic_id, one.name] = one
+
+    yield from each(refused, add)
+    return found.values()
 
 
 def _hidden(one: MetadataRequestTopic) -> MetadataResponseTopic:
@@ -156,7 +166,8 @@ def describe_topic_partitions(image: MetadataImage) -> Guard:
             named = yield from each(list(image.topics), lambda name: TopicRequest(name=name))
         cursor = request.cursor
         if cursor is not None and cursor.partition_index >= 0:
-            is_named = any(one.name == cursor.topic_name for one in named)
+            begins = cursor.topic_name
+            is_named = yield from any_in_steps(named, lambda one: one.name == begins)
             if not wants_all and not is_named:
                 return serve(request)  # The handler refuses it.
         seen, refused = yield from sifted(
@@ -164,13 +175,15 @@ def describe_topic_partitions(image: MetadataImage) -> Guard:
             lambda one: access.may_topic(Operation.DESCRIBE, one.name, quiet=wants_all),
         )
         if cursor is not None and cursor.partition_index >= 0:
-            seen = [one for one in seen if one.name >= cursor.topic_name]
-            refused = [one for one in refused if one.name >= cursor.topic_name]
-            if not any(one.name == cursor.topic_name for one in seen):
+            begins = cursor.topic_name
+            seen, _ = yield from sifted(seen, lambda one: one.name >= begins)
+            refused, _ = yield from sifted(refused, lambda one: one.name >= begins)
+            if not (yield from any_in_steps(seen, lambda one: one.name == begins)):
                 request.cursor = None
         answers: list[DescribeTopicPartitionsResponseTopic] = []
         if not wants_all:
-            answers = yield from each({one.name: None for one in refused}, _undescribed)
+            names = yield from distinct(one.name for one in refused)
+            answers = yield from each(names, _undescribed)
         if not seen:
             return DescribeTopicPartitionsResponse(topics=answers)
         request.topics = seen
@@ -217,7 +230,7 @@ def find_coordinator(
         )
     request.coordinator_keys, refused = yield from sifted(request.coordinator_keys, may)
     answers = yield from each(
-        dict.fromkeys(refused),
+        (yield from distinct(refused)),
         lambda key: Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=code, error_message=""
         ),
