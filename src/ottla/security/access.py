@@ -21,7 +21,10 @@ BYTES_MAX = (DECISION_BYTES + 250) * DECISIONS_MAX
 """The most bytes that they take: a client may ask about names that are no topic's."""
 OWN_BYTES = 8_000
 """So much each may remember whatever others do (some forty topics), which is less than what its
-connection takes. So who uses the common room up does not slow down those who ask about little."""
+connection takes. So who uses the common room up does not slow down those who ask about little. Also
+the piece in which it takes more."""
+_FULL_AT = DECISIONS_MAX - OWN_BYTES // DECISION_BYTES
+"""So many decisions leave no room for those that fit into a further piece."""
 ROOM_BYTES = 4 * BYTES_MAX
 """What all may remember together beyond that: four that ask about everything, or hundreds that use
 a hundred topics each. Without room a decision costs some microseconds again, and nothing else."""
@@ -53,7 +56,7 @@ class Access:
     """The decisions about one principal and host."""
 
     __slots__ = (
-        *("__weakref__", "_decisions", "_hear", "_held_bytes", "_room", "_taken_bytes"),
+        *("__weakref__", "_decisions", "_hear", "_left_bytes", "_room", "_taken_bytes"),
         *("_writable", "authorizer", "epoch", "host", "principal", "readable"),
     )
 
@@ -68,15 +71,15 @@ class Access:
         """Build it; ``room``: what it shares with others, None: one of its own."""
         self._room = Room() if room is None else room
         self._taken_bytes = 0
-        """Use: of the room. Invariant: what ``_held_bytes`` exceeds ``OWN_BYTES`` by."""
+        """Use: of the room, piece by piece. Invariant: given back when it forgets or goes."""
         self.principal = principal
         self.host = host
         self.authorizer = authorizer
         """Use: its ``epoch`` grows whenever a decision may have changed."""
         self._hear = hear
         self._decisions: dict[Asked, bool] = {}
-        self._held_bytes = 0
-        """Use: by ``_decisions``."""
+        self._left_bytes = OWN_BYTES
+        """Use: for further decisions, of its own and of what it has taken of the room."""
         self.epoch = authorizer.epoch
         """Invariant: all of ``_decisions`` were made by the ACLs of this epoch."""
         self.readable: set[str] = set()
@@ -100,35 +103,33 @@ class Access:
         if allowed is None:
             allowed = authorizer.may(self.principal, self.host, operation, Resource(kind, name))
             # One wide character makes all of a name as wide.
-            self._remember(asked, allowed, len(name) if name.isascii() else 4 * len(name))
+            size = DECISION_BYTES + (len(name) if name.isascii() else 4 * len(name))
+            if size <= self._left_bytes or self._find_room(size):
+                self._left_bytes -= size
+                self._decisions[asked] = allowed
         if authorizer.tells_allowed if allowed else not quiet:
             self._hear(self, operation, Resource(kind, name), allowed)
         return allowed
 
-    def _remember(self, asked: Asked, allowed: bool, name_bytes: int) -> None:
-        """Remember a decision; if there is no room, forget all others first, or do not."""
-        size = DECISION_BYTES + name_bytes
-        is_full = len(self._decisions) >= DECISIONS_MAX or self._held_bytes >= BYTES_MAX
-        if is_full or not self._take(size):
+    def _find_room(self, size: int) -> bool:
+        """Have ``size`` bytes left, if need be by forgetting all decisions, or return False."""
+        piece = max(size, OWN_BYTES)
+        is_full = len(self._decisions) > _FULL_AT or self._taken_bytes + piece > BYTES_MAX
+        if is_full or piece > self._room.left_bytes:
             self._forget()
-            if not self._take(size):
-                return
-        self._decisions[asked] = allowed
-
-    def _take(self, size: int) -> bool:
-        held = self._held_bytes + size
-        taken = max(0, held - OWN_BYTES)
-        more = taken - self._taken_bytes
-        if more > self._room.left_bytes:
-            return False
-        self._room.left_bytes -= more
-        self._held_bytes, self._taken_bytes = held, taken
+            if size <= self._left_bytes:
+                return True
+            if piece > self._room.left_bytes:
+                return False
+        self._room.left_bytes -= piece
+        self._taken_bytes += piece
+        self._left_bytes += piece
         return True
 
     def _forget(self) -> None:
         self._decisions.clear()
         self._room.left_bytes += self._taken_bytes
-        self._held_bytes = self._taken_bytes = 0
+        self._taken_bytes, self._left_bytes = 0, OWN_BYTES
         self.readable.clear()
         self._writable.clear()
         self.epoch = self.authorizer.epoch
@@ -142,13 +143,16 @@ class Access:
         if topic in self.readable and self.epoch == self.authorizer.epoch:
             return True
         allowed = self.may(Operation.READ, _TOPIC, topic)
-        if allowed and self._is_settled(Operation.READ, topic):
+        if allowed and self._is_settled():
             self.readable.add(topic)
         return allowed
 
-    def _is_settled(self, operation: Operation, topic: str) -> bool:
-        """Whether nobody has to hear of it, and there was room for it."""
-        return not self.authorizer.tells_allowed and (operation, _TOPIC, topic) in self._decisions
+    def _is_settled(self) -> bool:
+        """Tell whether nobody has to hear of what was just allowed, and there was room for it.
+
+        Without room nothing at all is remembered.
+        """
+        return bool(self._decisions) and not self.authorizer.tells_allowed
 
     def may_replicate(self) -> bool:
         """Tell whether this is a broker, which may read all topics."""
@@ -177,7 +181,7 @@ class Access:
         if topic in self._writable and self.epoch == self.authorizer.epoch:
             return True
         allowed = self.may(Operation.WRITE, _TOPIC, topic, quiet=True)
-        if allowed and self._is_settled(Operation.WRITE, topic):
+        if allowed and self._is_settled():
             self._writable.add(topic)
         return allowed
 
@@ -231,7 +235,9 @@ class Access:
         allowed = self._decisions.get(asked)
         if allowed is None:
             allowed = self.authorizer.may_some(self.principal, self.host, operation, kind)
-            self._remember(asked, allowed, 0)
+            if self._left_bytes >= DECISION_BYTES or self._find_room(DECISION_BYTES):
+                self._left_bytes -= DECISION_BYTES
+                self._decisions[asked] = allowed
         if not allowed or self.authorizer.tells_allowed:
             self._hear(self, operation, Resource(kind, ""), allowed)
         return allowed
