@@ -323,9 +323,8 @@ class Controller:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         present = len(topic.partitions)
-        first = topic.partitions[0]
         # While it moves, those that go are listed, too. None: its node is yet to come (adoption).
-        factor = len(first.replicas) - len(first.removing) or 1
+        factor = len(topic.partitions[0].replicas) - len(topic.partitions[0].removing) or 1
         added = plan_more_partitions(wanted, present, factor, self._placement_now())
         self._check_room(len(added))
         return topic, added
@@ -361,9 +360,8 @@ class Controller:
     ) -> Pending[list[tuple[str, TopicId] | KafkaError]]:
         """Delete topics, each by name or (name None) by id; the Pending gets outcomes, in order.
 
-        ``patience``: see ``each_in_time``. ``may_delete`` tells of the topic that is found, by its
-        name, whether the client may delete it; None: it may delete all. It is asked here because
-        others may have created that topic since the client's request came in.
+        ``patience``: see ``each_in_time``. ``may_delete`` is asked about a topic when it is found:
+        others may have created it since the request came in. None: all may be deleted.
         """
 
         def delete(named: tuple[str | None, TopicId]) -> Awaitable[tuple[str, TopicId]]:
