@@ -20,7 +20,6 @@ OPTIONS = {
     "offsets.topic.num.partitions": 4,
     "transaction.state.log.num.partitions": 4,
     "log.retention.check.interval.ms": 86_400_000,
-    "log.retention.ms": -1,  # Kafka looks once after 30 s, and records are of 2023.
 }
 TIME = 1_700_000_000_000
 """2023-11-14T22:13:20Z"""
@@ -90,7 +89,8 @@ def lines_of(text):
 
 def made(asked, topic, partitions=1, records=()):
     """Make a topic with records: (partition, key, value, time after TIME in seconds)."""
-    asked.run(f"topic create {topic} -p {partitions}")
+    for_ever = "-c retention.ms=-1"  # Kafka looks once, 30 s after its start.
+    asked.run(f"topic create {topic} -p {partitions} {for_ever}")
     lines = [
         {"partition": partition, "key": key, "value": value, "timestamp": TIME + 1000 * seconds}
         for partition, key, value, seconds in records
