@@ -80,6 +80,20 @@ def distinct(items: Iterable[Named]) -> Steps[list[Named]]:
     return list(found)
 
 
+def sifted(
+    items: Iterable[Item], is_allowed: Callable[[Item], bool]
+) -> Steps[tuple[list[Item], list[Item]]]:
+    """Return the allowed items and the others, each in their order."""
+    allowed: list[Item] = []
+    refused: list[Item] = []
+    for count, item in enumerate(items, 1):
+        (allowed if is_allowed(item) else refused).append(item)
+        if not count % STRIDE:
+            yield None
+    yield None
+    return allowed, refused
+
+
 def any_in_steps(items: Iterable[Item], is_such: Callable[[Item], bool]) -> Steps[bool]:
     """Tell whether any item is such. Nobody else may change ``items`` meanwhile."""
     left = iter(items)

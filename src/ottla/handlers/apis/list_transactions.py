@@ -5,7 +5,6 @@ match the whole id (KIP-1152). Ids that the client may not describe are left out
 """
 
 from collections.abc import Sequence
-from itertools import compress
 from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.consumer.topic_pattern import TopicPattern
@@ -20,7 +19,7 @@ from ottla.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from ottla.sliced import STRIDE, Steps, distinct, each
+from ottla.sliced import STRIDE, Steps, distinct, each, sifted
 
 if TYPE_CHECKING:
     from ottla.security.access import Access
@@ -93,10 +92,9 @@ class ListTransactions:
         """
         found = self._transactions.list_all()
         if access is not None:
-            may = yield from each(
+            found, _ = yield from sifted(
                 found, lambda one: access.may_list_transaction(one.transactional_id)
             )
-            found = list(compress(found, may))
         if not pattern:
             return found
         names = yield from each(found, lambda one: one.transactional_id)

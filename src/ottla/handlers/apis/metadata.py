@@ -6,8 +6,6 @@ epochs, v8-v10 authorized operations (KIP-430), v10 topic ids, v12 topics by id,
 Kafka: clients ask again.
 """
 
-from itertools import compress
-
 from ottla.cluster.controller import Controller
 from ottla.cluster.topics import topic_name_error
 from ottla.errors import ErrorCode
@@ -26,7 +24,7 @@ from ottla.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.sliced import STRIDE, Steps, each, each_in_steps
+from ottla.sliced import STRIDE, Steps, each, each_in_steps, sifted
 
 NULL_MEANS_ALL_SINCE = 1
 BY_ID_SINCE = 12
@@ -129,8 +127,7 @@ class Metadata:
             found.append(unknown)
         if missing and request.allow_auto_topic_creation and self._auto_create:
             if access is not None:  # A topic may be gone since a guard has found it.
-                may = yield from each(missing, access.may_create_topic)
-                missing = list(compress(missing, may))
+                missing, _ = yield from sifted(missing, access.may_create_topic)
             self._controller.auto_create(missing, call.take(strict_since=None))
         return found
 

@@ -8,7 +8,7 @@ from typing import Any
 from ottla.cluster.configs import CLUSTER_DEFAULT, broker_number
 from ottla.cluster.configs import ResourceType as ConfigResource
 from ottla.errors import ErrorCode
-from ottla.handlers.authorization.guarded import Guard, Node, Serve, sifted, then
+from ottla.handlers.authorization.guarded import Guard, Node, Serve, then
 from ottla.handlers.call import Call, Response
 from ottla.ids import NodeId
 from ottla.protocol.apis import ApiKey
@@ -26,7 +26,7 @@ from ottla.protocol.messages.list_config_resources import (
 )
 from ottla.security.access import Access
 from ottla.security.acl import Operation
-from ottla.sliced import Steps, each
+from ottla.sliced import Steps, each, sifted
 
 _CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 _BROKER_LOGGER, _CLIENT_METRICS = 8, 16

@@ -13,7 +13,7 @@ from ottla.handlers.apis.find_coordinator import (
     TRANSACTION,
 )
 from ottla.handlers.apis.metadata import BY_ID_SINCE, NULL_MEANS_ALL_SINCE
-from ottla.handlers.authorization.guarded import Guard, Node, Serve, sifted, then, then_in_steps
+from ottla.handlers.authorization.guarded import Guard, Node, Serve, then, then_in_steps
 from ottla.handlers.authorization.permitted import cluster_operations, topic_operations
 from ottla.handlers.call import Call, Response
 from ottla.ids import NULL_TOPIC_ID, TopicId
@@ -42,7 +42,7 @@ from ottla.protocol.messages.metadata import (
 )
 from ottla.security.access import Access
 from ottla.security.acl import Operation
-from ottla.sliced import Steps, any_in_steps, distinct, each
+from ottla.sliced import Steps, any_in_steps, distinct, each, sifted
 
 _REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 

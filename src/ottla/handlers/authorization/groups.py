@@ -3,7 +3,7 @@
 from __future__ import annotations  # else each call would build those of inner functions
 
 from ottla.errors import ErrorCode
-from ottla.handlers.authorization.guarded import Guard, Node, Serve, sifted, then, then_in_steps
+from ottla.handlers.authorization.guarded import Guard, Node, Serve, then, then_in_steps
 from ottla.handlers.authorization.permitted import group_operations
 from ottla.handlers.call import Call, Response
 from ottla.protocol.apis import ApiKey
@@ -28,7 +28,7 @@ from ottla.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRes
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.security.access import Access
 from ottla.security.acl import Operation
-from ottla.sliced import Steps, each
+from ottla.sliced import Steps, each, sifted
 
 _REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _NULL_PROTOCOL_SINCE = 7

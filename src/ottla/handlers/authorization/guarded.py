@@ -8,7 +8,7 @@ and a node without an authorizer has no guards. What a guard can only decide ami
 
 from __future__ import annotations  # else each call would build those of inner functions
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeVar
 
 from ottla.handlers.call import Call, Direct, DirectHandler, Encode, Handler, LongHandler, Response
@@ -18,7 +18,7 @@ from ottla.pending import Pending
 from ottla.protocol.schema import Message
 from ottla.security.access import Access
 from ottla.security.acl import Operation
-from ottla.sliced import STRIDE, Steps
+from ottla.sliced import Steps
 
 Item = TypeVar("Item")
 
@@ -122,20 +122,6 @@ def _changed(done: Any, change: Callable[[Any], None]) -> Any:  # noqa: ANN401 -
         return then(done, change)
     change(done)
     return done
-
-
-def sifted(
-    items: Iterable[Item], is_allowed: Callable[[Item], bool]
-) -> Steps[tuple[list[Item], list[Item]]]:
-    """Return the allowed items and the others, each in their order."""
-    allowed: list[Item] = []
-    refused: list[Item] = []
-    for count, item in enumerate(items, 1):
-        (allowed if is_allowed(item) else refused).append(item)
-        if not count % STRIDE:
-            yield None
-    yield None
-    return allowed, refused
 
 
 def why_not_of_cluster(api: str, operation: Operation) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations  # else each call would build those of inner 
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.offset_commit.direct import IDS_SINCE
 from ottla.handlers.apis.offset_fetch import MANY_SINCE, TOP_LEVEL_ERROR_SINCE
-from ottla.handlers.authorization.guarded import Guard, Node, Serve, sifted, then, then_in_steps
+from ottla.handlers.authorization.guarded import Guard, Node, Serve, then, then_in_steps
 from ottla.handlers.call import Call, Response
 from ottla.ids import NULL_TOPIC_ID, TopicId
 from ottla.metadata.image import MetadataImage
@@ -45,7 +45,7 @@ from ottla.protocol.messages.txn_offset_commit import (
 )
 from ottla.security.access import Access
 from ottla.security.acl import Operation
-from ottla.sliced import Steps, each, each_in_steps
+from ottla.sliced import Steps, each, each_in_steps, sifted
 
 _GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED

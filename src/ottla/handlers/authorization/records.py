@@ -14,7 +14,6 @@ from ottla.handlers.authorization.guarded import (
     GuardedDirect,
     Node,
     Serve,
-    sifted,
     then,
 )
 from ottla.handlers.call import Call, Handler, Response
@@ -61,7 +60,7 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.schema import Message
 from ottla.security.access import Access
 from ottla.security.acl import Operation
-from ottla.sliced import STRIDE, Steps, each, each_in_steps
+from ottla.sliced import STRIDE, Steps, each, each_in_steps, sifted
 
 _TOPIC_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _NOT_IN_TRANSACTION = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

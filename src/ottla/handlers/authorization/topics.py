@@ -8,7 +8,7 @@ from ottla.cluster.topics import NOT_TOPICS
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.create_topics import CONFIGS_SINCE
 from ottla.handlers.apis.delete_topics import BY_STATE_SINCE
-from ottla.handlers.authorization.guarded import Guard, Node, Serve, sifted, then, then_in_steps
+from ottla.handlers.authorization.guarded import Guard, Node, Serve, then, then_in_steps
 from ottla.handlers.call import Call, Response
 from ottla.ids import NULL_TOPIC_ID
 from ottla.metadata.image import MetadataImage
@@ -31,7 +31,7 @@ from ottla.protocol.messages.delete_topics import (
 )
 from ottla.security.access import Access
 from ottla.security.acl import Operation
-from ottla.sliced import Steps, each
+from ottla.sliced import Steps, each, sifted
 
 _REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 

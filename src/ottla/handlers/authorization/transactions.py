@@ -5,7 +5,7 @@ from __future__ import annotations  # else each call would build those of inner 
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.add_partitions_to_txn import MANY_SINCE
 from ottla.handlers.apis.metadata import is_internal
-from ottla.handlers.authorization.guarded import Guard, Node, Serve, sifted, then_in_steps
+from ottla.handlers.authorization.guarded import Guard, Node, Serve, then_in_steps
 from ottla.handlers.call import Call, Response
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
@@ -38,7 +38,7 @@ from ottla.protocol.messages.write_txn_markers import (
 )
 from ottla.security.access import Access
 from ottla.security.acl import Operation, ResourceType
-from ottla.sliced import Steps, each, each_in_steps
+from ottla.sliced import Steps, each, each_in_steps, sifted
 
 _REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED

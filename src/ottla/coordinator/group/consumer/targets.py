@@ -7,7 +7,6 @@ or with the topics is done in steps, between which the group does not change. So
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import compress
 
 from ottla.coordinator.group.consumer import records
 from ottla.coordinator.group.consumer.assignors import ASSIGNORS, Subscriber
@@ -19,7 +18,7 @@ from ottla.coordinator.group.consumer.topic_pattern import TopicPattern
 from ottla.coordinator.group.topics import Topics
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.ids import TopicId
-from ottla.sliced import STRIDE, Steps, each, sorted_in_steps
+from ottla.sliced import STRIDE, Steps, each, sifted, sorted_in_steps
 
 # What the members read.
 
@@ -73,8 +72,7 @@ def _matching(
     # Topics that the member must not know of are left out first: how much there is to match tells
     # of their names, where a client chooses the expression.
     if may_describe is not None:
-        allowed = yield from each(names, may_describe)
-        names = list(compress(names, allowed))
+        names, _ = yield from sifted(names, may_describe)
     return frozenset((yield from TopicPattern(regex).select(names)))
 
 
