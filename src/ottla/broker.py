@@ -62,6 +62,7 @@ from ottla.security.credentials import FirstUser
 from ottla.turns import Turns
 
 if TYPE_CHECKING:
+    from ottla.node.generations import Generations
     from ottla.node.hosts import Host
     from ottla.node.lineage import Lineage
 
@@ -87,6 +88,8 @@ class Opened:
         self.store: MetadataStore | None = None
         self.lineage: Lineage | None = None
         """None: the store is beside the data."""
+        self.generations: Generations | None = None
+        """None: nobody shares this node's metadata."""
         self.follower: ImageFollower | None = None
         self.work: Work | None = None
         self.doors: Doors | None = None
@@ -199,6 +202,8 @@ class Broker:
         keep_house(self._schedule, work, data.logs, self._env, self.configuration)
         if self._opened.lineage is not None:
             self._opened.lineage.keep(self._schedule)
+        if self._opened.generations is not None:
+            self._opened.generations.keep(self._schedule)
         interval_ms = self.configuration.at_start[tls_options.RELOAD_INTERVAL_MS]
         if doors.certificates is not None and interval_ms:
             self._schedule.every(interval_ms, doors.certificates.renew)
@@ -239,19 +244,24 @@ class Broker:
         self._awake_clock.stop()
         if opened.doors is not None:
             await opened.doors.leave()
+        await self._close_data(opened)
+        self._env.close_executors()
+        self._node = None
+
+    async def _close_data(self, opened: Opened) -> None:
         if opened.lineage is not None:
             opened.lineage.stop()
         if opened.follower is not None:
             await opened.follower.close()
         if opened.work is not None:
             await opened.work.settle()
+        if opened.generations is not None:
+            await opened.generations.go_on()
         if opened.logs is not None:
             replicas = None if opened.work is None else opened.work.replica_manager
             await close_logs(opened.logs, self._env, replicas)
         if opened.store is not None:
             await opened.store.close()
-        self._env.close_executors()
-        self._node = None
 
     # The steps of a start. Each notes in ``_opened`` what it has opened, at once.
 
@@ -288,7 +298,7 @@ class Broker:
             follower.add_listener(opened.lineage.apply)
         data = Data(manager, keys, store, follower, unclean=unclean)
         data = await follow(
-            data,
+            await self._with_old_copies(data),
             env,
             configuration,
             self._giving_up,
@@ -305,6 +315,17 @@ class Broker:
         else:
             await do_without_others(data, env, configuration)
         return data
+
+    async def _with_old_copies(self, data: Data) -> Data:
+        """Return ``data`` with the directories that are old copies, if others share its store."""
+        if self._open_given_store is None and self._host is None:
+            return data
+        from ottla.node.generations import Generations  # noqa: PLC0415 - one node needs none
+
+        self._opened.generations = generations = Generations(
+            data.store, data.keys, self.configuration.node_id, data.logs, self._env
+        )
+        return data._replace(old_copies=await generations.look())
 
     async def _open_hosts_store(self, host: "Host") -> MetadataStore:
         where = str(host.address)
@@ -347,6 +368,8 @@ class Broker:
         if opened.lineage is not None:
             doors.membership.before = opened.lineage.look
         await work.withdraw(data, configuration)
+        if opened.generations is not None:
+            await opened.generations.begin()
         await join_and_open(doors, data)
         return doors
 

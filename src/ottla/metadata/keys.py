@@ -4,7 +4,7 @@ Owns the layout below ``/ottla/<cluster>/``; ``values`` knows what the values ho
 Source: cluster design 4.2.
 
     meta                      controller            controller_epoch      pid_block
-    brokers/live/<id>         brokers/known/<id>    stamps/<id>
+    brokers/live/<id>         brokers/known/<id>    stamps/<id>           generations/<id>
     topics/<name>             topic_ids/<topic id>  p/<topic id>/<partition>
     delete/<topic id>
     config/<type>/<name>      type: topic, broker, client, user, group; <default> for the empty name
@@ -118,6 +118,10 @@ class Keys:
     def stamps(self, node: NodeId) -> str:
         """Return the key of what ties a node's directories to the store."""
         return f"{self.prefix}stamps/{node}"
+
+    def generations(self, node: NodeId) -> str:
+        """Return the key of what tells a node's directories from old copies of them."""
+        return f"{self.prefix}generations/{node}"
 
     def topic(self, name: str) -> str:
         """Return the key of the topic ``name``."""

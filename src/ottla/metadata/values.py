@@ -293,6 +293,17 @@ def decode_stamps(data: bytes) -> tuple[Stamp, ...]:
     return _Fields(data).stamps("stamps")
 
 
+def encode_generations(generations: Mapping[str, Iterable[Stamp]]) -> bytes:
+    """Return the value of ``generations/<id>``: by directory id, the newest generation first."""
+    found = {one: [list(stamp) for stamp in stamps] for one, stamps in generations.items()}
+    return _encode({"generations": found})
+
+
+def decode_generations(data: bytes) -> Mapping[str, tuple[Stamp, ...]]:
+    """Read the value of ``generations/<id>``."""
+    return _Fields(data).stamps_by_text("generations")
+
+
 def encode_config(entries: Mapping[str, str]) -> bytes:
     """Return the value of ``config/<type>/<name>``."""
     return _encode({"entries": dict(entries)})
@@ -443,8 +454,17 @@ class _Fields:
         return tuple(listeners)
 
     def stamps(self, name: str) -> tuple[Stamp, ...]:
+        return self._stamps(name, self._list(name))
+
+    def stamps_by_text(self, name: str) -> Mapping[str, tuple[Stamp, ...]]:
+        value = self._fields.get(name)
+        if not isinstance(value, dict) or not all(isinstance(v, list) for v in value.values()):
+            raise self._wrong(name, "an object of lists")
+        return {key: self._stamps(name, found) for key, found in value.items()}
+
+    def _stamps(self, name: str, values: Iterable[object]) -> tuple[Stamp, ...]:
         stamps = []
-        for value in self._list(name):
+        for value in values:
             match value:
                 case [int(number), str(token)]:
                     stamps.append(Stamp(number, token))

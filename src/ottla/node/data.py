@@ -63,6 +63,8 @@ class Data(NamedTuple):
     """The topics, by name, with which the log directories were brought into line."""
     unclean: frozenset[str] = frozenset()
     """The log directories that a former process did not close, or that are new."""
+    old_copies: frozenset[str] = frozenset()
+    """The log directories that lack what this node has acknowledged since they were copied."""
 
 
 def known_cluster(
@@ -215,11 +217,12 @@ async def follow(
         is_alone=is_alone,
     )
     await follower.reached(revision)
-    if looked.are_as_before:
+    are_as_before = looked.are_as_before and not data.old_copies
+    if are_as_before:
         for path, where in manager.copies_alone.items():
             if follower.image.partition(where) is None:  # Else its log was removed by hand.
                 manager.remove_later(path)
-    return data._replace(adopted=adopted, directories_are_as_before=looked.are_as_before)
+    return data._replace(adopted=adopted, directories_are_as_before=are_as_before)
 
 
 def refuse_older_metadata(data: Data, where: str, fix: str) -> None:

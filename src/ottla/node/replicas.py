@@ -134,6 +134,7 @@ async def withdraw_from(
     configuration: Configuration,
     missing: Sequence[Missing],
     doubtful: Sequence[tuple[TopicPartition, TopicId]] = (),
+    old: Sequence[tuple[TopicPartition, TopicId]] = (),
 ) -> None:
     """Take this node out of ISR and ELR of partitions whose log it has not: before it registers.
 
@@ -143,7 +144,10 @@ async def withdraw_from(
 
     ``doubtful``: of which a former process may have acknowledged what it had not synced, and has
     ended uncleanly. If it led them it is taken out, too, where others are in sync: a follower syncs
-    before it says what it has. Raises MetadataError.
+    before it says what it has.
+
+    ``old``: whose logs are old copies. It is taken out wherever others are in sync, or have been
+    when the ISR became too small. Raises MetadataError.
     """
     lost = {one.where for one in missing if one.was_there}
     withdrawal = _Withdrawal(data, configuration, lost)
@@ -151,6 +155,8 @@ async def withdraw_from(
         await withdrawal.carry_out(where, topic_id, withdrawal.of_lost)
     for where, topic_id in doubtful:
         await withdrawal.carry_out(where, topic_id, withdrawal.of_doubtful)
+    for where, topic_id in old:
+        await withdrawal.carry_out(where, topic_id, withdrawal.of_old)
 
 
 class _Withdrawal(NamedTuple):
@@ -179,6 +185,14 @@ class _Withdrawal(NamedTuple):
         node = self.configuration.node_id
         after = withdraw(state, node) if state.leader == node else state
         return after if after.isr or after.elr else state
+
+    def of_old(self, where: TopicPartition, state: PartitionState) -> PartitionState:
+        """Return the state without this node, whose log is an old copy, if others have more."""
+        after = withdraw(state, self.configuration.node_id)
+        if after is state or after.isr or after.elr:
+            return after
+        logger.error("%s: an old copy is served: nobody else is in sync", where)
+        return state
 
     async def carry_out(self, where: TopicPartition, topic_id: TopicId, decide: Decide) -> None:
         """Let a partition be what ``decide`` says, and the image tell of it."""

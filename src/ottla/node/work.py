@@ -105,7 +105,8 @@ class Work(NamedTuple):
     async def withdraw(self, data: Data, configuration: Configuration) -> None:
         """Take this node out of the ISRs of partitions whose logs it has lost; before it registers.
 
-        Or the ends of whose logs, which it had acknowledged unsynced. Raises MetadataError.
+        Or the ends of whose logs: they had been acknowledged unsynced, or an old copy took the
+        log's place. Raises MetadataError.
         """
         missing = self.replica_manager.hosting.missing_at_start
         doubtful = [
@@ -116,10 +117,15 @@ class Work(NamedTuple):
             and partition.log.config.flush_messages != 1
             and partition.log_dir in data.unclean
         ]
-        if missing or doubtful:
+        old = [
+            (partition.topic_partition, partition.topic_id)
+            for partition in self.replica_manager.partitions
+            if partition.log_dir in data.old_copies
+        ]
+        if missing or doubtful or old:
             from ottla.node.replicas import withdraw_from  # noqa: PLC0415 - few lose a disk
 
-            await withdraw_from(data, configuration, missing, doubtful)
+            await withdraw_from(data, configuration, missing, doubtful, old)
 
     async def hand_over(self) -> int:
         """Let other nodes lead what they can; return how many partitions they lead now."""

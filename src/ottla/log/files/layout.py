@@ -4,8 +4,9 @@ Owns every name the log gives or understands. Knows nothing of contents. A name 
 client is checked here once more before it becomes a path. Grammar, as Apache Kafka 4.3 has it:
 
     log directory       = { partition directory } { deleted directory } checkpoints meta.properties
-                          and Ottla's own ".ottla-reserve", which holds nothing but room, and
-                          ".ottla-lineage", which shows that its metadata is of the same history
+                          and Ottla's own ".ottla-reserve", which holds nothing but room,
+                          ".ottla-lineage", which shows that its metadata is of the same history,
+                          and ".ottla-generation", by which an old copy of the directory is told
     partition directory = topic "-" partition
     future directory    = topic "-" partition "." 32 hex digits "-future"
     deleted directory   = topic "-" partition "." 32 hex digits "-delete"     topic may be cut short
@@ -44,6 +45,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 RESERVE = ".ottla-reserve"
 LINEAGE = ".ottla-lineage"
+GENERATION = ".ottla-generation"
 
 TOPIC_LENGTH_MAX = 249
 _FILE_NAME_LENGTH_MAX = 255

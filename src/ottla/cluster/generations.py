@@ -1,0 +1,45 @@
+"""Whether a log directory is the one that its node has used last, or an old copy of it. Pure.
+
+An old copy (a snapshot of the disk, a restored backup) lacks records that this node has
+acknowledged, while the metadata still counts the node as in sync. So each start gives each log
+directory of the node a new *generation*, a number with a random token, and so does each minute with
+new records, and a clean stop. The store gets it first, beside the one before; then the directory,
+durably; then the store forgets the one before. What the directory says is in the store, unless
+somebody has put a copy in its place:
+
+    store: [5]      directory: 5     the directory is the newest
+    store: [6, 5]   directory: 5     so it is: the process ended before it wrote 6
+    store: [6, 5]   directory: 6     so it is: the process ended before the store forgot 5
+    store: [6]      directory: 5     it is an old copy
+    store: none     directory: 5     the metadata was made anew: nobody can tell
+
+Source: Kafka's broker epoch in the mark of a clean stop (KIP-966); ADR 54.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+
+from ottla.metadata.values import Stamp
+
+
+class Judgement(Enum):
+    """What the store says of a log directory."""
+
+    NEWEST = "newest"
+    """As far as the store can tell, also where it knows nothing."""
+    OLD_COPY = "old copy"
+    OLDER_METADATA = "older metadata"
+    """The directory is newer than all that the store knows: the store is the old copy."""
+
+
+def judge(found: Stamp | None, known: Sequence[Stamp]) -> Judgement:
+    """Judge a directory by the generation that was ``found`` in it; None: it has none.
+
+    ``known``: what the store says of this directory, the newest first.
+    """
+    if not known or found in known:
+        return Judgement.NEWEST
+    newest = max(stamp.number for stamp in known)
+    if found is None or found.number < newest:
+        return Judgement.OLD_COPY
+    return Judgement.OLDER_METADATA

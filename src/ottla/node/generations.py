@@ -1,0 +1,196 @@
+"""Gives each log directory of this node a generation, and finds those that are old copies.
+
+Owns when that is done: a start looks before it acts on the metadata; it gives new generations when
+this node has left the ISRs of what an old copy lacks; a further one comes every minute while
+records come, and at a clean stop. ``cluster.generations`` judges. Only one of several nodes does
+it: a node that is alone has nobody to copy from.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from ottla.cluster.generations import Judgement, judge
+from ottla.cluster.lineage import (
+    TOKEN_BYTES,
+    Remembered,
+    next_stamps,
+    read_lineage,
+    write_lineage,
+)
+from ottla.env.executor import run
+from ottla.environment import Environment
+from ottla.housekeeping.schedule import Schedule
+from ottla.ids import NodeId
+from ottla.log.directories.manager import LogManager
+from ottla.log.files.layout import GENERATION
+from ottla.metadata.keys import Keys
+from ottla.metadata.mirror import update
+from ottla.metadata.store import MetadataError, MetadataStore
+from ottla.metadata.values import Stamp, decode_generations, encode_generations
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_MS = 60_000
+"""How much time a copy may lack at most without being noticed."""
+_OLD_COPY = (
+    "the log directory %s is an old copy of what this node has used last: other replicas lead what"
+    " is in it until it has what they have"
+)
+_OLDER_METADATA = (
+    "the log directory %s is newer than the metadata, which was restored from an old copy: who was"
+    " in sync then may lack records now"
+)
+_NOT_NOW = "the log directories get no new generation yet: %s"
+
+
+class _Directory(NamedTuple):
+    """One that is online."""
+
+    path: str
+    directory_id: str
+
+
+class Generations:
+    """The generations of one node's log directories."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        keys: Keys,
+        node_id: NodeId,
+        logs: LogManager,
+        environment: Environment,
+    ) -> None:
+        self._store = store
+        self._key = keys.generations(node_id)
+        self._logs = logs
+        self._env = environment
+        self._found: dict[str, Remembered] = {}
+        """Use: by path, what each directory says, durably."""
+        self._records = -1
+        """Use: how many there were when the last generation was given; -1: none was."""
+        self._one_at_a_time = asyncio.Lock()
+
+    async def look(self) -> frozenset[str]:
+        """Return the paths of the log directories that are old copies. Raises MetadataError."""
+        directories = self._directories()
+        self._found = await run(self._env.executor, lambda: self._read(directories))
+        entry = await self._store.get(self._key)
+        known = {} if entry is None else decode_generations(entry.value)
+        old: list[str] = []
+        for path, directory_id in directories:
+            judgement = judge(self._stamp_in(path), known.get(directory_id, ()))
+            if judgement is Judgement.OLD_COPY:
+                logger.error(_OLD_COPY, path)
+                old.append(path)
+            elif judgement is Judgement.OLDER_METADATA:
+                logger.error(_OLDER_METADATA, path)
+        return frozenset(old)
+
+    async def begin(self) -> None:
+        """Give every directory a new generation: before this node acknowledges a record.
+
+        A disk that takes nothing keeps the one it has. Raises MetadataError.
+        """
+        self._records = self._count()
+        await self._give()
+
+    async def go_on(self) -> None:
+        """Give further ones if there are other records than the last time.
+
+        What fails is told, and done the next time.
+        """
+        records = self._count()
+        if self._records in {records, -1}:
+            return
+        try:
+            await self._give()
+        except MetadataError as error:
+            logger.warning(_NOT_NOW, error)
+        else:
+            self._records = records
+
+    def keep(self, schedule: Schedule) -> None:
+        """Have it done in time."""
+        schedule.every(INTERVAL_MS, self.go_on)
+
+    async def _give(self) -> None:
+        """Let the store know the new ones beside those before, until the directories have them."""
+        token = self._env.rng.random_bytes(TOKEN_BYTES).hex()
+        async with self._one_at_a_time:
+            directories = self._directories()
+
+            def begun(known: dict[str, tuple[Stamp, ...]]) -> None:
+                for path, directory_id in directories:
+                    before = self._found.get(path)
+                    known[directory_id] = next_stamps(before, known.get(directory_id, ()), token)
+
+            given = await self._change(begun)
+            written = await run(self._env.executor, lambda: self._write(directories, given))
+            self._found.update(written)
+
+            def ended(known: dict[str, tuple[Stamp, ...]]) -> None:
+                for path, directory_id in directories:
+                    if path in written:
+                        known[directory_id] = (written[path].stamp,)
+
+            await self._change(ended)
+
+    async def _change(
+        self, change: Callable[[dict[str, tuple[Stamp, ...]]], None]
+    ) -> Mapping[str, tuple[Stamp, ...]]:
+        """Change what the store says, and return it. Raises MetadataError."""
+
+        def changed(value: bytes | None) -> bytes:
+            known = {} if value is None else dict(decode_generations(value))
+            change(known)
+            return encode_generations(known)
+
+        entry = await update(self._store, self._key, changed)
+        assert entry is not None, "generations are never deleted"
+        return decode_generations(entry.value)
+
+    def _directories(self) -> list[_Directory]:
+        return [
+            _Directory(each.path, each.directory_id)
+            for each in self._logs.online()
+            if each.directory_id
+        ]
+
+    def _stamp_in(self, path: str) -> Stamp | None:
+        found = self._found.get(path)
+        return None if found is None else found.stamp
+
+    def _count(self) -> int:
+        return sum(log.log_end_offset for log in self._logs.logs.values())
+
+    # In threads.
+
+    def _read(self, directories: Iterable[_Directory]) -> dict[str, Remembered]:
+        found: dict[str, Remembered] = {}
+        for path, _ in directories:
+            try:
+                remembered = read_lineage(self._env.disk, f"{path}/{GENERATION}")
+            except OSError as error:
+                logger.error("%s/%s cannot be read: %s", path, GENERATION, error)  # noqa: TRY400 - that is all
+                continue
+            if remembered is not None:
+                found[path] = remembered
+        return found
+
+    def _write(
+        self, directories: Iterable[_Directory], given: Mapping[str, tuple[Stamp, ...]]
+    ) -> dict[str, Remembered]:
+        """Write into every directory that takes it; return by path what was written."""
+        written: dict[str, Remembered] = {}
+        for path, directory_id in directories:
+            remembered = Remembered(given[directory_id][0])
+            try:
+                write_lineage(self._env.disk, f"{path}/{GENERATION}", remembered)
+            except OSError as error:
+                logger.warning(_NOT_NOW, error)
+            else:
+                written[path] = remembered
+        return written

@@ -1,0 +1,219 @@
+"""A node gives its directories generations, and knows an old copy by them."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.cluster.lineage import read_lineage
+from ottla.env.clock import ManualClock
+from ottla.env.disk import Disk
+from ottla.env.memory_disk import MemoryDisk
+from ottla.env.rng import SeededRng
+from ottla.ids import NodeId
+from ottla.metadata.keys import Keys
+from ottla.metadata.memory_store import MemoryStore
+from ottla.metadata.store import Put, Unavailable
+from ottla.metadata.values import decode_generations
+from ottla.node.generations import Generations
+
+KEYS, ME = Keys("c"), NodeId(1)
+FILE = ".ottla-generation"
+
+
+class Inline:
+    """Does what is submitted in the next turn of the loop."""
+
+    def submit(self, work, done, *, place=""):
+        def job():
+            try:
+                result = work()
+            except OSError as error:
+                done(None, error)
+            else:
+                done(result, None)
+
+        asyncio.get_running_loop().call_soon(job)
+
+
+class Store(MemoryStore):
+    """``failing``: which commits fail, counted from 1 on."""
+
+    failing = ()
+    commits = 0
+
+    async def commit(self, guards, ops):
+        self.commits += 1
+        if self.commits in self.failing:
+            raise Unavailable("not now")
+        return await super().commit(guards, ops)
+
+
+class Machine(SimpleNamespace):
+    """A node with the directories /a and /b, and what it keeps."""
+
+    def process(self):
+        directories = [
+            SimpleNamespace(path=path, is_online=True, directory_id=f"id of {path}")
+            for path in ("/a", "/b")
+            if path not in self.away
+        ]
+        logs = SimpleNamespace(online=lambda: directories, logs={"t-0": self.log})
+        environment = SimpleNamespace(disk=self.disk, executor=Inline(), rng=self.rng)
+        return Generations(self.store, KEYS, ME, logs, environment)
+
+    async def started(self):
+        process = self.process()
+        old = await process.look()
+        await process.begin()
+        return process, sorted(old)
+
+    def number(self, path):
+        return read_lineage(self.disk, f"{path}/{FILE}").stamp.number
+
+    async def known(self):
+        found = decode_generations((await self.store.get(KEYS.generations(ME))).value)
+        return {one: [stamp.number for stamp in stamps] for one, stamps in found.items()}
+
+    def copy(self, path):
+        file = self.disk.open_read_only(f"{path}/{FILE}")
+        try:
+            return file.read_at(0, file.size())
+        finally:
+            file.close()
+
+    def put_back(self, path, copy):
+        self.disk.remove(f"{path}/{FILE}")
+        file = self.disk.open(f"{path}/{FILE}", create=True)
+        try:
+            file.write_at(0, copy)
+        finally:
+            file.close()
+
+
+@pytest.fixture
+async def machine():
+    disk = MemoryDisk()
+    for path in ("/a", "/b"):
+        disk.make_directory(path)
+    store = Store(ManualClock())
+    yield Machine(
+        disk=disk,
+        store=store,
+        rng=SeededRng(1),
+        log=SimpleNamespace(log_end_offset=0),
+        away=set(),
+    )
+    await store.close()
+
+
+async def test_a_new_directory_is_no_old_copy_and_gets_a_generation(machine):
+    _, old = await machine.started()
+    assert old == []
+    assert (machine.number("/a"), machine.number("/b")) == (1, 1)
+    assert await machine.known() == {"id of /a": [1], "id of /b": [1]}
+
+
+async def test_a_start_finds_the_directory_that_was_put_back(machine):
+    await machine.started()
+    copy = machine.copy("/b")
+    await machine.started()
+    machine.put_back("/b", copy)
+    process, old = await machine.started()
+    assert old == ["/b"]
+    assert await process.look() == frozenset(), "it is the newest from now on"
+
+
+async def test_a_directory_without_its_generation_is_an_old_copy(machine):
+    await machine.started()
+    machine.disk.remove(f"/a/{FILE}")
+    _, old = await machine.started()
+    assert old == ["/a"]
+
+
+async def test_a_start_that_ends_before_it_gives_generations_finds_the_copy_again(machine):
+    await machine.started()
+    copy = machine.copy("/a")
+    await machine.started()
+    machine.put_back("/a", copy)
+    for _ in range(2):
+        assert await machine.process().look() == {"/a"}
+
+
+async def test_further_generations_come_with_records_only(machine):
+    process, _ = await machine.started()
+    await process.go_on()
+    assert machine.number("/a") == 1
+    machine.log.log_end_offset = 5
+    copy = machine.copy("/a")
+    await process.go_on()
+    await process.go_on()
+    assert machine.number("/a") == 2
+    machine.put_back("/a", copy)
+    assert await machine.process().look() == {"/a"}
+
+
+async def test_nothing_is_given_before_the_first(machine):
+    process = machine.process()
+    machine.log.log_end_offset = 5
+    await process.go_on()
+    assert machine.store.commits == 0
+
+
+@pytest.mark.parametrize(("failing", "last"), [(2, 2), (3, 3)])
+async def test_without_the_store_no_directory_becomes_an_old_copy(machine, failing, last):
+    process, _ = await machine.started()
+    machine.store.failing = (failing,)
+    machine.log.log_end_offset = 5
+    await process.go_on()
+    assert await machine.process().look() == frozenset()
+    await process.go_on()
+    assert await machine.known() == {"id of /a": [last], "id of /b": [last]}
+    assert await machine.process().look() == frozenset()
+
+
+class Full:
+    """Takes nothing new in /b."""
+
+    def __init__(self, inner: Disk):
+        self._inner = inner
+
+    def open(self, path, **options):
+        if path.startswith("/b"):
+            raise OSError(28, "No space left on device")
+        return self._inner.open(path, **options)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+async def test_a_full_disk_keeps_its_generation_and_is_no_old_copy(machine):
+    await machine.started()
+    whole, machine.disk = machine.disk, Full(machine.disk)
+    for _ in range(2):
+        _, old = await machine.started()
+        assert old == []
+    machine.disk = whole
+    assert (machine.number("/a"), machine.number("/b")) == (3, 1)
+    _, old = await machine.started()
+    assert old == []
+    assert machine.number("/b") == 4
+
+
+async def test_a_directory_that_was_away_is_no_old_copy(machine):
+    await machine.started()
+    machine.away = {"/b"}
+    await machine.started()
+    machine.away = set()
+    _, old = await machine.started()
+    assert old == []
+
+
+async def test_metadata_that_was_put_back_is_told(machine, caplog):
+    await machine.started()
+    entry = await machine.store.get(KEYS.generations(ME))
+    await machine.started()
+    await machine.store.commit([], [Put(entry.key, entry.value)])
+    _, old = await machine.started()
+    assert old == []
+    assert "/a is newer than the metadata" in caplog.text
