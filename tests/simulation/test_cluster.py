@@ -18,7 +18,7 @@ from tests.simulation.cluster.members import Member
 from tests.simulation.cluster.mix import cluster_mix_of
 from tests.simulation.cluster.running import command_of, digest_elsewhere, live
 from tests.simulation.cluster.store import KeptSession, SharedEntries, StoreLink
-from tests.simulation.cluster.themes import LATEST_THEMES
+from tests.simulation.cluster.themes import LATEST_THEMES, NEWEST_THEMES
 from tests.simulation.jobs import Jobs
 from tests.simulation.loop import Life, SimulatedLoop
 from tests.simulation.mutants import MUTANTS_OF_SEVERAL, SOURCE, mutant_of, patched
@@ -87,10 +87,10 @@ def test_a_fresh_seed_of_three_nodes_breaks_no_promise(capsys, _number):
     assert live(name, FRESH_MINUTES)["problems"] == [], command
 
 
-def test_a_world_may_be_about_logs_that_are_cut_amid_swaps():
-    """A share of all worlds; the others are as they were without this theme."""
+def test_a_world_may_be_about_swaps_or_old_copies():
+    """A share of all worlds; the others are as they were without these themes."""
     names = [cluster_mix_of(f"themes.{number}").theme for number in range(200)]
-    for theme in LATEST_THEMES:
+    for theme in (*LATEST_THEMES, *NEWEST_THEMES):
         assert 0.04 < names.count(theme.name) / len(names) < 0.2
 
 

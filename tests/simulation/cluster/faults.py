@@ -6,6 +6,7 @@ import random
 from contextlib import contextmanager
 
 from ottla.env.faulty_disk import DiskCall
+from tests.simulation.cluster.copies import OfCopies
 from tests.simulation.cluster.leaders import OfLeaders
 from tests.simulation.node import LOG_DIRS
 
@@ -43,7 +44,7 @@ RESTART_SECONDS = 1.0
 """The mean time until a process that ended is started again."""
 
 
-class Nemesis(OfLeaders):
+class Nemesis(OfCopies, OfLeaders):
     """Brings faults about, one or two at a time, and takes them back."""
 
     def __init__(self, world):

@@ -3,7 +3,13 @@
 import random
 
 from tests.simulation.cluster.faults import FAULTS
-from tests.simulation.cluster.themes import COMPACTED, LATER_THEMES, LATEST_THEMES, THEMES
+from tests.simulation.cluster.themes import (
+    COMPACTED,
+    LATER_THEMES,
+    LATEST_THEMES,
+    NEWEST_THEMES,
+    THEMES,
+)
 from tests.simulation.mix import mix_of
 
 CLIENTS = {
@@ -20,6 +26,7 @@ CLIENTS = {
 THEME_CHANCE = 0.6
 LATER_CHANCE = 0.25
 LATEST_CHANCE = 0.1
+NEWEST_CHANCE = 0.07
 
 
 def cluster_mix_of(seed):
@@ -83,6 +90,10 @@ def cluster_mix_of(seed):
     latest = random.Random(f"{seed}/cluster/latest")
     if latest.random() < LATEST_CHANCE:
         _turn_to(mix, latest.choice(LATEST_THEMES), latest)
+    newest = random.Random(f"{seed}/cluster/newest")
+    if newest.random() < NEWEST_CHANCE:
+        _turn_to(mix, newest.choice(NEWEST_THEMES), newest)
+        mix.faults = ["old-copy", *mix.faults]
     return mix
 
 

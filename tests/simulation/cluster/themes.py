@@ -191,3 +191,15 @@ LATEST_THEMES = (
     ),
 )
 """Drawn by another stream, for the same reason."""
+
+NEWEST_THEMES = (
+    Theme(
+        "old copies of disks are put back",
+        ("old-copy", "old-copy", "kill", "power", "stop-in-turn", "isolate", "absence"),
+        LOAD,
+        {"faults_overlap": True, "pause_seconds": 0.3},
+        {"replica.lag.time.max.ms": ["2000", "10000"]},
+        SMALL,
+    ),
+)
+"""As above."""
