@@ -62,6 +62,7 @@ from ottla.security.credentials import FirstUser
 from ottla.turns import Turns
 
 if TYPE_CHECKING:
+    from ottla.cluster.taking_in import TakeIn
     from ottla.node.generations import Generations
     from ottla.node.hosts import Host
     from ottla.node.lineage import Lineage
@@ -111,6 +112,7 @@ class Broker:
         inter_broker: InterBroker | None = None,
         intercept: Intercept | None = None,
         host: "Host | None" = None,
+        take_in: "TakeIn | None" = None,
     ) -> None:
         """Build a broker; nothing is opened before ``start``.
 
@@ -122,12 +124,15 @@ class Broker:
         ``inter_broker``: where nodes let each other in, and their secret; None: they come and go by
         the first listener, without a login. ``intercept``: stands between the connections and the
         router; for tests. ``host``: this node is one of several hosts; None: of one.
+        ``take_in``: takes in directories that the metadata does not know, of all nodes together;
+        None: this node does so by itself.
         """
         self._env = environment or Environment.real(memory=memory)
         self.configuration = Configuration(
             config, memory=memory, open_files_max=self._env.open_files_max
         )
         self._host = host
+        self._take_in = take_in
         has_metadata = open_store is None and host is None
         self._giving_up = GivingUp(self.configuration.log_dirs, has_metadata=has_metadata)
         self._shared_doors = shared_doors or {}
@@ -304,6 +309,7 @@ class Broker:
             self._giving_up,
             may_adopt=self._host is None,
             is_alone=self._inter_broker is None,
+            take_in=self._take_in,
         )
         if self._host is not None:
             fix = "put a newer backup of etcd back"

@@ -6,15 +6,16 @@ from a Kafka broker, or the store was lost): then its topic is added to the meta
 id that the directory carries, so data is never locked in. A directory whose topic has another id in
 the store is left alone and reported. Runs once, at a start, before anything is served.
 
-Nodes of one host do so side by side: see ``taking_in``. Source: design D5; ADR 5.
+Nodes of one host do so together: the newest copy of each partition is served (``copies``). Source:
+design D5; ADR 5.
 """
 
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.cluster.deleted_topics import clear_mark
-from ottla.cluster.taking_in import TakingIn
 from ottla.cluster.topics import NOT_TOPICS
 from ottla.env.rng import Rng
 from ottla.ids import NodeId, TopicPartition
@@ -30,6 +31,10 @@ from ottla.metadata.values import (
     decode_number,
     encode_number,
 )
+
+if TYPE_CHECKING:
+    from ottla.cluster.copies import Held
+    from ottla.cluster.taking_in import TakeIn
 
 logger = logging.getLogger(__name__)
 
@@ -47,19 +52,22 @@ async def adopt(
     rng: Rng,
     may_adopt: bool = True,
     is_alone: bool = True,
+    take_in: "TakeIn | None" = None,
 ) -> int:
     """Make store and directories agree; return the store's revision after that.
 
     ``topics``: all that the store has, by name, as they were before this call. A topic that another
     node deletes meanwhile is not taken for a stranger; see ``finish_late_deletions``.
     ``may_adopt``: False: what nobody knows is left alone; this node has not all that others know.
-    ``is_alone``: no other node has this store. Raises what the store raises.
+    ``is_alone``: no other node has this store. ``take_in``: hears what this node has, and takes it
+    in beside what others have; None: this node does so by itself. Raises what the store raises.
     """
     marks, revision = await store.scan(keys.deleted_topics)
     deleted = {keys.place(mark.key).topic_id for mark in marks}
     names = {decode_name(mark.value) for mark in marks}
     settle_duplicates(log_manager, deleted, rng)
     _tell_of_deleted(log_manager, keys, marks)
+    is_unsettled = await store.get(keys.unsettled) is not None
     strangers: dict[str, dict[int, Log]] = defaultdict(dict)
     unfinished: list[TopicPartition] = []
     for where, found in list(log_manager.logs.items()):
@@ -67,16 +75,16 @@ async def adopt(
             continue
         if found.topic_id in deleted or _was_cut_short(found, where, names, topics):
             unfinished.append(where)
-        elif _is_strange(found, where, topics, node_id):
+        elif is_unsettled or _is_strange(found, where, topics, node_id):
             strangers[where.topic][where.partition] = found
     _finish_deletions(log_manager, unfinished)
     logs = list(log_manager.logs.values())
     revision = max(revision, await _reserve_producer_ids(store, keys, logs))
     if may_adopt:
-        revision = max(
-            revision,
-            await _take_in_all(store, keys, strangers, node_id, rng=rng, is_alone=is_alone),
-        )
+        if take_in is not None or strangers or is_unsettled:
+            by_itself = _by_itself(store, keys, rng, node_id, is_alone=is_alone)
+            taken_in = await (take_in or by_itself)(_held(strangers, log_manager))
+            revision = max(revision, taken_in)
     else:
         for name in sorted(strangers):
             logger.error("%s: the cluster has no such topic; its directories stay", name)
@@ -107,20 +115,40 @@ def finish_late_deletions(
     return deleted
 
 
-async def _take_in_all(
-    store: MetadataStore,
-    keys: Keys,
-    strangers: Mapping[str, dict[int, Log]],
-    node_id: NodeId,
-    *,
-    rng: Rng,
-    is_alone: bool,
-) -> int:
-    """Add a topic for each name; return the revision after that, 0 when there is none."""
-    revision, taking_in = 0, TakingIn(store, keys, node_id, rng, is_alone)
-    for name, partitions in strangers.items():
-        revision = max(revision, await taking_in.topic(name, partitions))
-    return revision
+def _by_itself(
+    store: MetadataStore, keys: Keys, rng: Rng, node_id: NodeId, *, is_alone: bool
+) -> "TakeIn":
+    from ottla.cluster.taking_in import TakingIn  # noqa: PLC0415 - few starts need it
+
+    return TakingIn(store, keys, rng, node_id if is_alone else None).of(node_id)
+
+
+def _held(strangers: Mapping[str, Mapping[int, Log]], log_manager: LogManager) -> "Held":
+    from ottla.cluster.copies import Copy, Held  # noqa: PLC0415 - few starts need it
+
+    copies = {
+        name: {
+            index: Copy(found.topic_id, found.latest_epoch, found.log_end_offset, found.directory)
+            for index, found in partitions.items()
+        }
+        for name, partitions in strangers.items()
+    }
+    return Held(copies, _unreadable(log_manager))
+
+
+def _unreadable(log_manager: LogManager) -> tuple[str, ...]:
+    """Return what may hold copies and cannot be read: path, or partition, and reason."""
+    directories = [
+        f"{directory.path} ({directory.failure})"
+        for directory in log_manager.directories.values()
+        if not directory.is_online
+    ]
+    partitions = [
+        f"{log_manager.offline.place_of(where) or 'a directory'}/{where} ({fault})"
+        for where, fault in log_manager.offline.items()
+        if where.topic not in NOT_TOPICS
+    ]
+    return (*directories, *partitions)
 
 
 def _is_strange(

@@ -1,24 +1,46 @@
-"""Takes in a topic's directories: alone, or beside other nodes, which do the same at their starts.
+"""Takes in directories of topics that the metadata does not know: of one node, or of several.
 
-Each node adds the partitions that it has, in whatever order they come; nobody's own are touched.
-What none has added has no replicas yet, for its node may be to come; a node that is alone makes it,
-empty. Of copies that several have one is served; its leader epoch is above those of all, so that no
-two histories share one. Source: design D5; ADR 5.
+Who does so has what each node found: a node that is alone, or the one process that heard from all
+nodes of a host. What none has has no replicas yet; a node that is alone makes it, empty. ``copies``
+decides what is served. A state that may have been served is never replaced: other copies stay where
+they are, and its leader epoch is above theirs. Source: design D5; ADR 5.
+
+While the metadata is ``unsettled`` no node has served anything by it: it is new, and directories
+may have more than it knows. A start that was cut short is done again then, from the same copies.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from ottla.cluster.copies import (
+    Copies,
+    Copy,
+    Held,
+    OwnCopies,
+    by_partition,
+    choose_topic_id,
+    decide,
+    epoch_above,
+)
 from ottla.cluster.topics import new_topic_id
 from ottla.env.rng import Rng
 from ottla.ids import LeaderEpoch, NodeId, TopicId
-from ottla.log.log import Log
 from ottla.metadata.keys import Keys
-from ottla.metadata.store import ABSENT, Entry, Guard, GuardFailed, MetadataStore, Op, Put
+from ottla.metadata.store import (
+    ABSENT,
+    Delete,
+    Entry,
+    Guard,
+    GuardFailed,
+    MetadataStore,
+    Op,
+    Put,
+)
 from ottla.metadata.values import (
     PartitionState,
     TopicValue,
+    decode_name,
     decode_partition,
     decode_topic,
     encode_name,
@@ -31,60 +53,127 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 50
 """Partitions in one commit: each has a guard."""
 
+TakeIn = Callable[[Held], Awaitable[int]]
+"""What takes in what a node found, beside what others found: returns the store's revision when all
+is decided, 0: nothing was. Raises what the store raises."""
+
 
 class TakingIn(NamedTuple):
-    """One node, and the store."""
+    """The store, and who may serve what is found."""
 
     store: MetadataStore
     keys: Keys
-    node_id: NodeId
     rng: Rng
-    is_alone: bool
-    """No other node has this store."""
+    alone: NodeId | None = None
+    """The node that no other has this store beside; None: there are several."""
 
-    async def topic(self, name: str, partitions: Mapping[int, Log]) -> int:
+    def of(self, node: NodeId) -> TakeIn:
+        """Return what takes in what this node has, and no other."""
+        return lambda held: self.all({node: held.copies})
+
+    async def all(self, found: Mapping[NodeId, OwnCopies]) -> int:
+        """Add what nobody has added, and settle the store; return the revision, 0: nothing was.
+
+        ``found``: what each node has. When the store is unsettled that is all that there is. Raises
+        what the store raises.
+        """
+        flag = await self.store.get(self.keys.unsettled)
+        revision = 0
+        for name, partitions in by_partition(found).items():
+            added = await self._topic(name, partitions, replaces=flag is not None)
+            revision = max(revision, added)
+        if flag is not None:
+            revision = await self.store.commit([], [Delete(self.keys.unsettled)])
+        return revision
+
+    async def _topic(self, name: str, partitions: Mapping[int, Copies], *, replaces: bool) -> int:
         """Add to a topic what nobody has added; return the revision after that, 0: nothing was.
 
-        Raises what the store raises.
+        ``replaces``: nobody has served what the store has of it.
         """
-        carried = [found.topic_id for found in partitions.values() if found.topic_id is not None]
-        own_id = carried[0] if carried else None
-        new_id = own_id or new_topic_id(self.rng)
-        key, count = self.keys.topic(name), max(partitions) + 1
-        logger.warning("adopting the topic %s: %d directories found", name, len(partitions))
+        chosen = choose_topic_id(partitions.values()) or new_topic_id(self.rng)
+        key = self.keys.topic(name)
         while True:
             entry = await self.store.get(key)
-            known = TopicValue(new_id, 0) if entry is None else decode_topic(entry.value)
-            if own_id not in (None, known.topic_id):
-                logger.error("%s: other nodes have another topic of this name; these stay", name)
+            known = TopicValue(chosen, 0) if entry is None else decode_topic(entry.value)
+            own = _of_topic(name, known.topic_id, partitions)
+            if not own or await self._is_of_another(name, known.topic_id, own):
                 return 0
-            guard = Guard(key, mod_rev=ABSENT if entry is None else entry.mod_rev)
+            mark = self.keys.deleted_topic(known.topic_id)
+            if await self.store.get(mark) is not None:
+                return 0  # It was deleted since its directories were found: they will go.
+            count = max(own) + 1
+            logger.warning(
+                "adopting the topic %s: %d directories found", name, sum(map(len, own.values()))
+            )
+            guards = [
+                Guard(key, mod_rev=ABSENT if entry is None else entry.mod_rev),
+                Guard(mark, mod_rev=ABSENT),
+            ]
             try:
-                revision = await self._add(guard, known.topic_id, name, partitions)
+                revision = await self._add(guards, known.topic_id, name, own, replaces=replaces)
                 if known.partition_count >= count:
                     return revision
                 topic = encode_topic(known._replace(partition_count=count))
                 by_id = Put(self.keys.topic_id(known.topic_id), encode_name(name))
-                return await self.store.commit([guard], [Put(key, topic), by_id])
+                return await self.store.commit(guards, [Put(key, topic), by_id])
             except GuardFailed:
                 logger.info("%s: another node has added to it just now", name)
 
+    async def _is_of_another(
+        self, name: str, topic_id: TopicId, partitions: Mapping[int, Copies]
+    ) -> bool:
+        """Tell, and say, whether a topic of another name has this id: directories were copied.
+
+        A node that is alone serves both.
+        """
+        if self.alone is not None:
+            return False
+        entry = await self.store.get(self.keys.topic_id(topic_id))
+        other = name if entry is None else decode_name(entry.value)
+        if other == name:
+            return False
+        topic = await self.store.get(self.keys.topic(other))
+        if topic is None or decode_topic(topic.value).topic_id != topic_id:
+            return False
+        for copies in partitions.values():
+            for copy in copies.values():
+                logger.error(
+                    "%s is a copy of the topic %s; it stays as it is", copy.directory, other
+                )
+        return True
+
     async def _add(
-        self, guard: Guard, topic_id: TopicId, name: str, partitions: Mapping[int, Log]
+        self,
+        still: Sequence[Guard],
+        topic_id: TopicId,
+        name: str,
+        partitions: Mapping[int, Copies],
+        *,
+        replaces: bool,
     ) -> int:
-        """Write the states that are to be written, each guarded; return the revision, or 0."""
+        """Write the states that are to be written, each guarded; return the revision, or 0.
+
+        ``still``: what has to hold for all of them.
+        """
         entries, _ = await self.store.scan(self.keys.topic_partitions(topic_id))
         present = {entry.key: entry for entry in entries}
         indexes: Sequence[int] = sorted(partitions)
-        if self.is_alone:
+        if self.alone is not None:
             indexes = range(max(partitions) + 1)
         revision = 0
         for begin in range(0, len(indexes), AT_ONCE):
-            guards, ops = [guard], list[Op]()
+            guards, ops = list(still), list[Op]()
             for index in indexes[begin : begin + AT_ONCE]:
                 key = self.keys.partition(topic_id, index)
                 entry = present.get(key)
-                state = self._state(f"{name}-{index}", partitions.get(index), entry)
+                copies = partitions.get(index, {})
+                if entry is None:
+                    state = self._new(index, copies)
+                elif replaces:
+                    state = _decided_again(index, copies, entry)
+                else:
+                    state = _served(f"{name}-{index}", copies, entry)
                 if state is not None:
                     guards.append(Guard(key, mod_rev=ABSENT if entry is None else entry.mod_rev))
                     ops.append(Put(key, encode_partition(state)))
@@ -92,20 +181,49 @@ class TakingIn(NamedTuple):
                 revision = await self.store.commit(guards, ops)
         return revision
 
-    def _state(self, name: str, found: Log | None, entry: Entry | None) -> PartitionState | None:
-        """Return what a partition should be; None: it is right as it is."""
-        me, epoch = self.node_id, LeaderEpoch(0 if found is None else found.latest_epoch + 1)
-        if entry is None:
-            return PartitionState((me,), (me,), me, epoch, 0)
-        state = decode_partition(entry.value)
-        if found is None or me in state.replicas:
-            return None  # By a start that was cut short.
+    def _new(self, index: int, copies: Copies) -> PartitionState | None:
+        if copies:
+            return decide(index, copies)
+        assert self.alone is not None, "others may be to come"
+        return PartitionState((self.alone,), (self.alone,), self.alone, LeaderEpoch(0), 0)
+
+
+def _of_topic(
+    name: str, topic_id: TopicId, partitions: Mapping[int, Copies]
+) -> dict[int, dict[NodeId, Copy]]:
+    """Return the copies that are of this topic, or do not say; tell which are of another one."""
+    found: dict[int, dict[NodeId, Copy]] = {}
+    for index, copies in partitions.items():
+        for node, copy in copies.items():
+            if copy.topic_id in (None, topic_id):
+                found.setdefault(index, {})[node] = copy
+            else:
+                logger.error(
+                    "%s-%d: other nodes have another topic of this name; %s stays as it is",
+                    name,
+                    index,
+                    copy.directory,
+                )
+    return found
+
+
+def _served(name: str, copies: Copies, entry: Entry) -> PartitionState | None:
+    """Return what a partition should be that may have been served; None: it is right as it is."""
+    state = decode_partition(entry.value)
+    others = {node: copy for node, copy in copies.items() if node not in state.replicas}
+    if not others:
+        return None  # By a start that was cut short.
+    for copy in others.values():
         logger.error(
-            "%s: a copy on node %d is served; %s stays as it is",
-            name,
-            state.leader,
-            found.directory,
+            "%s: a copy on node %d is served; %s stays as it is", name, state.leader, copy.directory
         )
-        if state.leader_epoch >= epoch:
-            return None
-        return state._replace(leader_epoch=epoch, partition_epoch=state.partition_epoch + 1)
+    epoch = epoch_above(others)
+    if state.leader_epoch >= epoch:
+        return None
+    return state._replace(leader_epoch=epoch, partition_epoch=state.partition_epoch + 1)
+
+
+def _decided_again(index: int, copies: Copies, entry: Entry) -> PartitionState | None:
+    """Return what a partition should be that nobody has served; None: it is right as it is."""
+    state = decide(index, copies) if copies else decode_partition(entry.value)
+    return None if state == decode_partition(entry.value) else state

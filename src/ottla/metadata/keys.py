@@ -6,7 +6,7 @@ Source: cluster design 4.2.
     meta                      controller            controller_epoch      pid_block
     brokers/live/<id>         brokers/known/<id>    stamps/<id>           generations/<id>
     topics/<name>             topic_ids/<topic id>  p/<topic id>/<partition>
-    delete/<topic id>
+    delete/<topic id>         unsettled
     config/<type>/<name>      type: topic, broker, client, user, group; <default> for the empty name
     secret                    scram/<mechanism>/<user>          acl/<hash of the ACL>
     quota/<entity>            parts of an entity: user=<name>, client-id=<name>, ip=<address>
@@ -104,6 +104,9 @@ class Keys:
         self.partitions = f"{self.prefix}p/"
         self.configs = f"{self.prefix}config/"
         self.deleted_topics = f"{self.prefix}delete/"
+        self.unsettled = f"{self.prefix}unsettled"
+        """There while directories of several nodes may have more than the store, which is new: no
+        node serves yet."""
         self.secret = f"{self.prefix}secret"
         """Known to the cluster's nodes only, and to whoever reads their disks."""
 

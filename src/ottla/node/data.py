@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster.adoption import adopt
 from ottla.cluster.known_directories import look_for_known
@@ -28,11 +28,16 @@ from ottla.node.giving_up import METADATA_FILE, GivingUp
 from ottla.node.identity import (
     NODES_DIRECTORY,
     agree_on_cluster,
+    is_settled,
     look_for_metadata_elsewhere,
+    look_for_other_nodes,
     new_cluster_id,
 )
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.settings import space_limits_of
+
+if TYPE_CHECKING:
+    from ottla.cluster.taking_in import TakeIn
 
 logger = logging.getLogger(__name__)
 
@@ -165,8 +170,11 @@ async def agree_on_own_store(
     """Return the cluster's id, which the store in a log directory and that directory agree on.
 
     A directory that has lost its meta.properties is of the store's cluster. Raises
-    LogDirectoryUnusable when the store is of another cluster than the directory.
+    LogDirectoryUnusable when the store is of another cluster than the directory, or is new although
+    other nodes have partitions here.
     """
+    if not await is_settled(store, keys):
+        look_for_other_nodes(logs.manager.disk, configuration.log_dirs, 1)
     found = await agree_on_cluster(store, keys, logs.cluster_id)
     if found == logs.cluster_id:
         return found
@@ -186,11 +194,12 @@ async def follow(
     *,
     may_adopt: bool = True,
     is_alone: bool = True,
+    take_in: "TakeIn | None" = None,
 ) -> Data:
     """Read the metadata and bring the log directories into line with it; return what is known then.
 
     Takes in partitions on disk that the store does not know; finishes interrupted deletions.
-    ``may_adopt``, ``is_alone``: see ``adopt``.
+    ``may_adopt``, ``is_alone``, ``take_in``: see ``adopt``.
     """
     follower, manager = data.follower, data.logs
     configuration.read_from(follower.image)
@@ -215,6 +224,7 @@ async def follow(
         rng=environment.rng,
         may_adopt=may_adopt,
         is_alone=is_alone,
+        take_in=take_in,
     )
     await follower.reached(revision)
     are_as_before = looked.are_as_before and not data.old_copies

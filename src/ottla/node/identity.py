@@ -3,15 +3,17 @@
 Knows no log. Used by a node that keeps the metadata itself, and by a supervisor of several.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 
 from ottla.env.disk import Disk
 from ottla.env.rng import Rng
 from ottla.ids import TopicId, topic_id_text
 from ottla.log.directories.directory import LogDirectoryUnusable
+from ottla.log.files.layout import parse_partition_directory
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataStore, Put
-from ottla.metadata.values import MetaValue, decode_meta, encode_meta
+from ottla.metadata.values import MetaValue, decode_meta, encode_meta, encode_number
 from ottla.node.giving_up import METADATA_FILE
 
 STORE_CLUSTER = "local"
@@ -21,11 +23,23 @@ NODES_DIRECTORY = "nodes"
 partition has this name."""
 
 
-async def agree_on_cluster(store: MetadataStore, keys: Keys, cluster_id: str) -> str:
-    """Return the id of the store's cluster: a store that has none takes over ``cluster_id``."""
-    meta = Put(keys.meta, encode_meta(MetaValue(cluster_id)))
+async def is_settled(store: MetadataStore, keys: Keys) -> bool:
+    """Tell whether nodes have served by this store: not while it is new, or was never settled."""
+    return await store.get(keys.meta) is not None and await store.get(keys.unsettled) is None
+
+
+async def agree_on_cluster(
+    store: MetadataStore, keys: Keys, cluster_id: str, *, of_several: bool = False
+) -> str:
+    """Return the id of the store's cluster: a store that has none takes over ``cluster_id``.
+
+    ``of_several``: of several nodes; a new store is unsettled until all have said what they have.
+    """
+    ops = [Put(keys.meta, encode_meta(MetaValue(cluster_id)))]
+    if of_several:
+        ops.append(Put(keys.unsettled, encode_number(1)))
     try:
-        await store.commit([Guard(keys.meta, mod_rev=ABSENT)], [meta])
+        await store.commit([Guard(keys.meta, mod_rev=ABSENT)], ops)
     except GuardFailed as error:
         if error.found is not None:
             return decode_meta(error.found.value).cluster_id
@@ -45,6 +59,34 @@ def look_for_metadata_elsewhere(disk: Disk, log_dirs: tuple[str, ...]) -> None:
             if disk.exists(f"{other}/{METADATA_FILE}"):
                 why = f"the cluster's metadata is not here, but in {other}"
                 raise LogDirectoryUnusable(first, why, f"name {other} first in log.dirs")
+
+
+def look_for_other_nodes(disk: Disk, log_dirs: tuple[str, ...], count: int) -> None:
+    """Refuse to begin without the metadata when nodes above ``count`` have partitions.
+
+    Nobody would serve those, and new records would be taken beside them. Blocks. Raises
+    LogDirectoryUnusable, OSError.
+    """
+    found = sorted({node for log_dir in log_dirs for node in _with_partitions(disk, log_dir)})
+    others = [f"{NODES_DIRECTORY}/{node}" for node in found if node > count]
+    if others:
+        where = ", ".join(others)
+        why = (
+            f"the metadata is lost, and there are partitions in {where}: their copies may be newer"
+        )
+        fix = f"ottla serve --nodes {found[-1]}; or move {where} away, to do without that"
+        raise LogDirectoryUnusable(log_dirs[0], why, fix)
+
+
+def _with_partitions(disk: Disk, log_dir: str) -> Iterator[int]:
+    """Yield the further nodes that have directories of partitions in ``log_dir``."""
+    above = f"{log_dir}/{NODES_DIRECTORY}"
+    names = disk.list_directory(above) if disk.exists(above) else []
+    for name in names:
+        if name.isascii() and name.isdigit() and disk.is_directory(f"{above}/{name}"):
+            found = disk.list_directory(f"{above}/{name}")
+            if any(parse_partition_directory(each) is not None for each in found):
+                yield int(name)
 
 
 def new_cluster_id(rng: Rng) -> str:

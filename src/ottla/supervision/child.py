@@ -7,10 +7,11 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import ottla
+from ottla.cluster.copies import Held
 from ottla.env.channel import channel, open_channel
 from ottla.env.clock import Clock, Timer
 from ottla.env.processes import Process, Processes
@@ -21,13 +22,17 @@ from ottla.metadata.store import MetadataStore
 from ottla.supervision.errands import (
     ALL_STOP,
     FAILED,
+    HELD,
     READY,
+    SETTLED,
     WELCOME,
     Errand,
     Failed,
     Ready,
+    Settled,
     Welcome,
     read_failed,
+    read_held,
     read_ready,
     write,
 )
@@ -78,6 +83,8 @@ class Child:
         """Use: called each time that the node serves."""
         self.on_over: Callable[[Child, int], None] = _no_end
         """Use: called with the exit code when the process has ended and none will follow."""
+        self.on_held: Callable[[NodeId, Held, Callable[[int], None]], None] = _no_copies
+        """Use: called with what the node has, and what lets it go on."""
         self.on_again: Callable[[Child], None] = _no_start
         """Use: called when the process is to be started again."""
 
@@ -167,8 +174,10 @@ class Child:
             self.on_ready()
         elif kind == FAILED:
             self.failed = read_failed(body)
+        elif kind == HELD and self._server is not None:
+            self.on_held(self.node, read_held(body), partial(_tell_settled, self._server))
         else:
-            raise MalformedMessage("a node says that it serves, or why not")
+            raise MalformedMessage("a node says what it has, that it serves, or why not")
 
     def _line(self, line: str) -> None:
         self._last_lines.append(line)
@@ -222,12 +231,20 @@ def _python() -> list[str]:
     return [sys.executable, *safe, "-m", "ottla.supervision.worker"]
 
 
+def _tell_settled(server: StoreServer, revision: int) -> None:
+    server.tell(SETTLED, write(Settled(revision)))
+
+
 def _nothing() -> None:
     """Hear that a node serves."""
 
 
 def _no_end(child: Child, code: int) -> None:
     """Hear that a node's last process has ended."""
+
+
+def _no_copies(node: NodeId, held: Held, answer: Callable[[int], None]) -> None:
+    """Hear what a node has."""
 
 
 def _no_start(child: Child) -> None:

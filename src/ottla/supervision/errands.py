@@ -8,8 +8,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ottla.cluster.copies import Copy, Held
 from ottla.errors import MalformedMessage
-from ottla.ids import NodeId
+from ottla.ids import NodeId, parse_topic_id, topic_id_text
 from ottla.metadata.remote.messages import Kind
 from ottla.node.interbroker import InterBroker
 from ottla.protocol.schema import Message, bytes_
@@ -23,6 +24,10 @@ FAILED = WELCOME + 2
 """The node cannot start, or go on."""
 ALL_STOP = WELCOME + 3
 """The supervisor says that all nodes stop: a signal follows, and nobody is to take over."""
+HELD = WELCOME + 4
+"""A node says what it has that the metadata does not know, and waits."""
+SETTLED = WELCOME + 5
+"""The supervisor says that what nodes had is taken in, or need not be."""
 
 
 class Errand(Message):
@@ -65,6 +70,13 @@ class Ready(NamedTuple):
     data_is_new: bool
 
 
+class Settled(NamedTuple):
+    """From when on a node may serve."""
+
+    revision: int
+    """The store's, when all was taken in; 0: nothing was."""
+
+
 class Failed(NamedTuple):
     """Why a node cannot start, or go on; ``why`` and ``fix`` may be empty."""
 
@@ -103,6 +115,40 @@ def read_ready(body: memoryview) -> Ready:
 def read_failed(body: memoryview) -> Failed:
     """Return why a node failed. Raises MalformedMessage."""
     return Failed(**_read(body))
+
+
+def write_held(held: Held) -> Errand:
+    """Return the body for what a node has."""
+    copies = {
+        name: [
+            [
+                index,
+                None if copy.topic_id is None else topic_id_text(copy.topic_id),
+                *copy[1:],
+            ]
+            for index, copy in partitions.items()
+        ]
+        for name, partitions in held.copies.items()
+    }
+    return Errand(json=json.dumps({"copies": copies, "unreadable": held.unreadable}).encode())
+
+
+def read_held(body: memoryview) -> Held:
+    """Return what a node has. Raises MalformedMessage."""
+    fields = _read(body)
+    copies = {
+        name: {
+            index: Copy(None if text is None else parse_topic_id(text), *rest)
+            for index, text, *rest in partitions
+        }
+        for name, partitions in fields["copies"].items()
+    }
+    return Held(copies, tuple(fields["unreadable"]))
+
+
+def read_settled(body: memoryview) -> Settled:
+    """Return from when on a node may serve. Raises MalformedMessage."""
+    return Settled(**_read(body))
 
 
 def _read(body: memoryview) -> dict[str, Any]:

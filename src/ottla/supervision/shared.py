@@ -34,7 +34,9 @@ from ottla.node.identity import (
     NODES_DIRECTORY,
     STORE_CLUSTER,
     agree_on_cluster,
+    is_settled,
     look_for_metadata_elsewhere,
+    look_for_other_nodes,
     new_cluster_id,
 )
 from ottla.node.interbroker import INTER_BROKER_HOST, SECRET_BYTES, InterBroker
@@ -122,6 +124,8 @@ class SharedData(NamedTuple):
     store: MetadataStore
     cluster_id: str
     is_new: bool
+    is_unsettled: bool = False
+    """Whether nobody has served by it; see ``Settling``."""
 
 
 async def open_in_memory(outside: Outside) -> SharedData:
@@ -157,12 +161,15 @@ async def open_data(config: Config, count: int, outside: Outside) -> SharedData:
     try:
         own = new_cluster_id(outside.rng) if known is None else known.cluster_id
         keys = Keys(STORE_CLUSTER)
-        cluster_id = await agree_on_cluster(store, keys, own)
+        if not await is_settled(store, keys):
+            look_for_other_nodes(disk, log_dirs, count)
+        cluster_id = await agree_on_cluster(store, keys, own, of_several=count > 1)
+        is_unsettled = await store.get(keys.unsettled) is not None
         await _do_without_others(store, keys, count, first, outside.clock)
     except BaseException:
         await store.close()
         raise
-    return SharedData(store, cluster_id, is_new=known is None)
+    return SharedData(store, cluster_id, is_new=known is None, is_unsettled=is_unsettled)
 
 
 def _identity(disk: Disk, log_dir: str) -> MetaProperties | None:

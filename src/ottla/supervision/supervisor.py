@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from ottla.cluster.taking_in import TakingIn
 from ottla.config import broker as options
 from ottla.config.config import Config
 from ottla.env.clock import Clock, Timer
@@ -17,7 +18,9 @@ from ottla.env.processes import Processes
 from ottla.env.tasks import begin_task
 from ottla.errors import OttlaError
 from ottla.ids import NodeId
+from ottla.metadata.keys import Keys
 from ottla.metadata.sqlite_store import SqliteStore
+from ottla.node.identity import STORE_CLUSTER
 from ottla.security.credentials import FirstUser
 from ottla.supervision.child import Child
 from ottla.supervision.errands import Failed, Welcome
@@ -28,6 +31,7 @@ from ottla.supervision.layout import (
     node_texts,
     plan_ports,
 )
+from ottla.supervision.settling import CannotSettle, Settling
 from ottla.supervision.shared import Doors, Outside, SharedData, open_data, open_in_memory
 
 logger = logging.getLogger(__name__)
@@ -82,6 +86,8 @@ class Supervisor:
         self._first_users = tuple(first_users)
         self._doors = Doors()
         self._data: SharedData | None = None
+        self._settling: Settling | None = None
+        """Use: set when the data is open."""
         self._children: dict[NodeId, Child] = {}
         self._looking: Timer | None = None
         self._look_due = 0.0
@@ -147,6 +153,8 @@ class Supervisor:
             pass  # From now on nothing is opened or started.
         if self._looking is not None:
             self._looking.cancel()
+        if self._settling is not None:
+            self._settling.stop()
         for child in self._children.values():
             child.stop()
         grace_seconds = self._config[options.STOP_TIMEOUT_MS] / 1000 + STOP_SECONDS
@@ -173,22 +181,31 @@ class Supervisor:
         if not self._is_stopping and self._count > 1:
             await self._doors.open_to_nodes(self._count, self._outside.rng, backlog)
         if not self._is_stopping:
-            await self._open_data()
+            self._data = data = await self._open_data()
+            self._settling = Settling(
+                TakingIn(data.store, Keys(STORE_CLUSTER), self._outside.rng),
+                node_ids(self._count),
+                self.clock,
+                is_unsettled=data.is_unsettled,
+                is_lost=data.is_unsettled and not data.is_new,
+                on_failed=self._cannot_settle,
+            )
             self._children = {node: self._child(node) for node in node_ids(self._count)}
         for child in self._children.values():
             if not self._is_stopping:
                 await child.start()
 
-    async def _open_data(self) -> None:
+    async def _open_data(self) -> SharedData:
         if self._is_memory:
-            self._data = await open_in_memory(self._outside)
-            return
-        self._data = await open_data(self._config, self._count, self._outside)
-        if isinstance(self._data.store, SqliteStore):
-            self._data.store.on_broken = self._store_broke
+            return await open_in_memory(self._outside)
+        data = await open_data(self._config, self._count, self._outside)
+        if isinstance(data.store, SqliteStore):
+            data.store.on_broken = self._store_broke
+        return data
 
     def _child(self, node: NodeId) -> Child:
         assert self._data is not None, "it is opened"
+        assert self._settling is not None, "so is this"
         bound = self._doors.bound
         welcome = Welcome(
             node=node,
@@ -208,6 +225,7 @@ class Supervisor:
             may_restart=not self._is_memory,
         )
         child.on_ready = self._changed.set
+        child.on_held = self._settling.hear
         child.on_over = self._over
         child.on_again = self._start_again
         return child
@@ -232,6 +250,15 @@ class Supervisor:
             return NodesFailed(what, "its data was in memory: it cannot come back")
         what = f"node {child.node} ended before it served (exit code {code})"
         return NodesFailed(what, "see what it wrote above" if child.last_words() else "")
+
+    def _cannot_settle(self, error: BaseException) -> None:
+        if self._is_stopping:
+            return
+        what = "the nodes cannot serve what they have"
+        if isinstance(error, CannotSettle):
+            self._fail(NodesFailed(what, error.why, error.fix))
+        else:
+            self._fail(NodesFailed(what, str(error) or repr(error)))
 
     def _store_broke(self, why: str) -> None:
         fix = "see what is wrong with the disk, then start again; ottla doctor looks at the rest"

@@ -11,6 +11,8 @@ import signal
 import sys
 
 from ottla.broker import Broker
+from ottla.cluster.copies import Held
+from ottla.cluster.taking_in import TakeIn
 from ottla.config.files import broker_config
 from ottla.config.option import InvalidConfig
 from ottla.env.channel import inherited, open_channel
@@ -25,17 +27,21 @@ from ottla.env.tasks import begin_task
 from ottla.environment import Environment
 from ottla.errors import MalformedMessage, OttlaError
 from ottla.metadata.remote.store import RemoteStore
-from ottla.metadata.store import MetadataStore
+from ottla.metadata.store import MetadataStore, Unavailable
 from ottla.supervision.errands import (
     ALL_STOP,
     FAILED,
+    HELD,
     READY,
+    SETTLED,
     WELCOME,
     Failed,
     Ready,
     Welcome,
+    read_settled,
     read_welcome,
     write,
+    write_held,
 )
 
 ORPHAN_SECONDS = 1.0
@@ -53,6 +59,8 @@ class Worker:
         store.on_other = self._hear
         store.on_lost = self._orphaned
         self._welcome: Welcome | None = None
+        self._settled: asyncio.Future[int] | None = None
+        """Use: the revision from which on this node may serve; None: it has not asked."""
         self._news = asyncio.Event()
         """Use: set when the supervisor has said something, or is gone, or it is over."""
         self._is_over = False
@@ -82,7 +90,7 @@ class Worker:
             return self._fail(Failed(f"{error.strerror or error}{where}"))
 
     async def _serve(self, welcome: Welcome) -> int:
-        broker = _broker_for(welcome, self._store)
+        broker = _broker_for(welcome, self._store, self._take_in)
         await broker.start()
         # Until here SIGTERM ends the process at once: nobody relies on it yet.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end)
@@ -105,9 +113,18 @@ class Worker:
         self._store.tell(FAILED, write(failed))
         return 1
 
+    async def _take_in(self, held: Held) -> int:
+        """Say what this node has; return when the supervisor has heard from all nodes it needs."""
+        self._settled = asyncio.get_running_loop().create_future()
+        self._store.tell(HELD, write_held(held))
+        return await self._settled
+
     def _hear(self, kind: int, body: memoryview) -> None:
         if kind == ALL_STOP:
             self._all_stop = True
+            return
+        if kind == SETTLED and self._settled is not None:
+            self._settled.set_result(read_settled(body).revision)
             return
         if kind != WELCOME or self._welcome is not None:
             raise MalformedMessage("a node is welcomed once")
@@ -116,6 +133,8 @@ class Worker:
 
     def _orphaned(self) -> None:
         self._is_orphan = True
+        if self._settled is not None and not self._settled.done():
+            self._settled.set_exception(Unavailable("the supervisor has ended"))
         self._end()
 
     def _end(self) -> None:
@@ -123,7 +142,7 @@ class Worker:
         self._news.set()
 
 
-def _broker_for(welcome: Welcome, store: RemoteStore) -> Broker:
+def _broker_for(welcome: Welcome, store: RemoteStore, take_in: TakeIn) -> Broker:
     """Return the node's broker. Raises InvalidConfig."""
 
     async def shared_store() -> MetadataStore:
@@ -140,6 +159,7 @@ def _broker_for(welcome: Welcome, store: RemoteStore) -> Broker:
         first_users=tuple(welcome.first_users),
         shared_doors=welcome.doors,
         inter_broker=welcome.inter_broker,
+        take_in=None if welcome.inter_broker is None else take_in,
     )
 
 

@@ -261,10 +261,10 @@ async def test_a_stop_amid_the_start_waits_for_its_step_and_leaves_nothing(
     }[moment]
     step = getattr(owner, name)
 
-    async def slow_step(*args):
+    async def slow_step(*args, **options):
         reached.set()
         await may_go_on.wait()
-        return await step(*args)
+        return await step(*args, **options)
 
     monkeypatch.setattr(owner, name, slow_step)
     supervisor = host.supervise(2)

@@ -1,0 +1,94 @@
+"""Decides which copy of a partition is served when nobody remembers who led it. Pure.
+
+The best copy has the highest leader epoch, and of that epoch the most records: whatever was
+committed is in it, as long as it is on a node that was in the ISR. All nodes with a copy are
+replicas again; those behind the leader follow it, and cut off what it does not have. The leader
+epoch is above those of all copies, so that no two histories share one.
+
+Source: KIP-966, unclean recovery (last leader epoch and log end offset); KIP-101.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ottla.ids import LeaderEpoch, NodeId, TopicId
+from ottla.metadata.values import PartitionState
+
+
+class Copy(NamedTuple):
+    """What one node has of a partition."""
+
+    topic_id: TopicId | None
+    """None: its directory does not say."""
+    latest_epoch: int
+    """The last leader epoch in the log; -1: none."""
+    log_end_offset: int
+    directory: str
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """How new it is: the greatest is the newest."""
+        return self.latest_epoch, self.log_end_offset
+
+
+Copies = Mapping[NodeId, Copy]
+"""All that is found of one partition, by node."""
+OwnCopies = Mapping[str, Mapping[int, Copy]]
+"""What one node has, by topic and partition."""
+
+
+class Held(NamedTuple):
+    """What one node has that the metadata does not know."""
+
+    copies: OwnCopies
+    unreadable: tuple[str, ...] = ()
+    """What may hold more copies and cannot be read, for people: path and reason."""
+
+
+def decide(index: int, copies: Copies) -> PartitionState:
+    """Return the state of partition ``index`` that makes the best of one copy or more.
+
+    Of copies that are as good as each other the partitions take turns, so that leaders are spread.
+    The order of ``copies`` does not count.
+    """
+    best = max(copy.rank for copy in copies.values())
+    leaders = sorted(node for node, copy in copies.items() if copy.rank == best)
+    leader, nodes = leaders[index % len(leaders)], sorted(copies)
+    first = nodes.index(leader)
+    replicas = (*nodes[first:], *nodes[:first])
+    return PartitionState(replicas, (leader,), leader, epoch_above(copies), 0)
+
+
+def epoch_above(copies: Copies) -> LeaderEpoch:
+    """Return a leader epoch that no copy has seen."""
+    return LeaderEpoch(max(copy.latest_epoch for copy in copies.values()) + 1)
+
+
+def by_partition(own: Mapping[NodeId, OwnCopies]) -> dict[str, dict[int, dict[NodeId, Copy]]]:
+    """Return what nodes have by topic, partition and node; those with most directories first.
+
+    A directory that somebody copied to another name comes after the topic that it is of.
+    """
+    found: dict[str, dict[int, dict[NodeId, Copy]]] = {}
+    for node in sorted(own):
+        for name, partitions in own[node].items():
+            for index, copy in partitions.items():
+                found.setdefault(name, {}).setdefault(index, {})[node] = copy
+    counts = {name: sum(map(len, partitions.values())) for name, partitions in found.items()}
+    return {name: found[name] for name in sorted(found, key=lambda name: (-counts[name], name))}
+
+
+def choose_topic_id(partitions: Iterable[Copies]) -> TopicId | None:
+    """Return whose directories a topic is made of, when nodes have several topics of one name.
+
+    It is the topic with the most copies, then the most records: a node that was away while a topic
+    was deleted and made anew has the old one alone. None: no directory says whose it is.
+    """
+    counts, records = Counter[TopicId](), Counter[TopicId]()
+    for copies in partitions:
+        for copy in copies.values():
+            if copy.topic_id is not None:
+                counts[copy.topic_id] += 1
+                records[copy.topic_id] += copy.log_end_offset
+    return max(counts, key=lambda one: (counts[one], records[one], one), default=None)

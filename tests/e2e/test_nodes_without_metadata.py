@@ -1,0 +1,214 @@
+"""``ottla serve --nodes`` after its metadata file was lost: the newest copies are served again."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+
+import pytest
+
+from tests.commands import run_command
+from tools.nodes_peer import NodesPeer
+from tools.ottla_peer import OttlaPeer
+from tools.peer import PeerFailed
+
+pytestmark = pytest.mark.timeout(240)
+PATIENCE_SECONDS = 60
+OPTIONS = {
+    "offsets.topic.replication.factor": 3,
+    "auto.create.topics.enable": "false",
+}
+
+
+def until(is_so, what):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.05)
+
+
+def ottla(peer, *arguments, text=""):
+    """Run a command that must succeed; return what it says."""
+    code, out, err = run_command(peer.bootstrap, *arguments, text=text)
+    assert code == 0, err
+    return out
+
+
+def partitions(peer, topic="t"):
+    return json.loads(ottla(peer, "topic", "describe", topic, "-o", "json"))["partitions"]
+
+
+def produce(peer, values):
+    """Spread values over three partitions; return when all are acknowledged."""
+    for number in range(3):
+        lines = "".join(f"{one}\n" for one in values if one % 3 == number)
+        ottla(peer, "produce", "t", "-p", str(number), text=lines)
+
+
+def consume(peer):
+    read = ottla(peer, "consume", "t", "--from", "earliest", "-f", "%v\\n").split()
+    return sorted(map(int, read))
+
+
+def wait_for_isr(peer, count):
+    until(
+        lambda: all(len(each["isr"]) == count for each in partitions(peer)),
+        lambda: partitions(peer),
+    )
+
+
+def directory(data, node):
+    return data if node == 1 else data / "nodes" / str(node)
+
+
+def take_copies(data, node, to):
+    """Copy the partitions, and what is said of them, that a node has."""
+    shutil.copytree(
+        directory(data, node), to, ignore=shutil.ignore_patterns("nodes", "metadata.sqlite*")
+    )
+
+
+def put_copies_back(data, node, found):
+    own = directory(data, node)
+    for each in list(own.iterdir()):
+        if each.name == "nodes" or each.name.startswith("metadata.sqlite"):
+            continue
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
+    shutil.copytree(found, own, dirs_exist_ok=True)
+
+
+def lose_metadata(data):
+    found = list(data.glob("metadata.sqlite*"))
+    assert found
+    for each in found:
+        each.unlink()
+
+
+@contextlib.contextmanager
+def starting_first(peer, first):
+    """Let no node but ``first`` do a step before it has opened its logs, or serves."""
+    stopped, log_dir = [], directory(peer.data, first)
+
+    def hold_the_others():
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(stopped) < peer.nodes - 1 and time.monotonic() < deadline:
+            if peer.process is not None:
+                for node, pid in peer.workers().items():
+                    if node != first and pid not in stopped:
+                        os.kill(pid, signal.SIGSTOP)
+                        stopped.append(pid)
+            time.sleep(0.002)
+        # The mark of a clean stop goes when the logs are opened.
+        while (log_dir / ".kafka_cleanshutdown").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.7)
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=hold_the_others)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+    assert len(stopped) == peer.nodes - 1
+
+
+@pytest.fixture
+def data(tmp_path):
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize(
+    "stale", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
+)
+def test_the_newest_copy_is_served_although_a_stale_one_is_there_first(data, tmp_path, stale):
+    """The first node to start served its own: 480 acknowledged records were hidden."""
+    with NodesPeer(data, 3, OPTIONS).start() as peer:
+        ottla(peer, "topic", "create", "t", "-p", "3", "-r", "3", "-c", "min.insync.replicas=2")
+        produce(peer, range(60))
+        wait_for_isr(peer, 3)
+    take_copies(data, stale, tmp_path / "stale")
+    with NodesPeer(data, 3, OPTIONS).start() as peer:
+        produce(peer, range(60, 540))
+        wait_for_isr(peer, 3)
+    put_copies_back(data, stale, tmp_path / "stale")
+    lose_metadata(data)
+    with NodesPeer(data, 3, OPTIONS) as peer:
+        with starting_first(peer, stale):
+            peer.start()
+        assert consume(peer) == list(range(540))
+        wait_for_isr(peer, 3)  # The factor is as before, and who was behind has caught up.
+        assert stale not in [each["leader"] for each in partitions(peer)]
+        produce(peer, range(540, 600))
+    for node in {1, 2, 3} - {stale}:
+        for found in directory(data, node).glob("t-?"):
+            shutil.rmtree(found)
+    lose_metadata(data)
+    with NodesPeer(data, 3, OPTIONS).start() as peer:  # Who was behind has them, too.
+        assert consume(peer) == list(range(600))
+
+
+def start_in_vain(peer):
+    with pytest.raises(PeerFailed):
+        peer.start()
+    return peer.log_text()
+
+
+def test_fewer_nodes_than_have_copies_are_refused_without_metadata(data, tmp_path):
+    """They served what they had, and made what they had not anew, empty."""
+    with NodesPeer(data, 3, OPTIONS).start() as peer:
+        ottla(peer, "topic", "create", "t", "-p", "3", "-r", "1")
+        produce(peer, range(60))
+    lose_metadata(data)
+    said = start_in_vain(OttlaPeer(data, OPTIONS))
+    assert "there are partitions in nodes/2, nodes/3" in said
+    said = start_in_vain(NodesPeer(data, 2, OPTIONS))
+    assert "there are partitions in nodes/3" in said
+    assert "ottla serve --nodes 3" in said
+    with NodesPeer(data, 3, OPTIONS).start() as peer:
+        assert consume(peer) == list(range(60))
+
+
+def test_nothing_is_served_without_metadata_while_a_log_directory_cannot_be_read(tmp_path):
+    """What is in it may be newer."""
+    first, second = tmp_path / "first", tmp_path / "second"
+
+    def peer_of_both():
+        peer = NodesPeer(first, 2, OPTIONS)
+        peer.data = f"{first},{second}"
+        return peer
+
+    with peer_of_both().start() as peer:
+        ottla(peer, "topic", "create", "t", "-p", "3", "-r", "2")
+        produce(peer, range(60))
+        wait_for_isr(peer, 2)
+    lose_metadata(first)
+    broken = second / "nodes" / "2"
+    broken.rename(second / "mended")
+    broken.write_bytes(b"no directory")
+    said = start_in_vain(peer_of_both())
+    assert f"node 2: {broken} (" in said
+    broken.unlink()
+    (second / "mended").rename(broken)
+    with peer_of_both().start() as peer:
+        assert consume(peer) == list(range(60))
+
+
+def test_the_start_of_nodes_that_were_killed_amid_the_first_one_settles_it(data):
+    with NodesPeer(data, 3, OPTIONS).start() as peer:
+        ottla(peer, "topic", "create", "t", "-p", "3", "-r", "3")
+        produce(peer, range(60))
+    lose_metadata(data)
+    peer = NodesPeer(data, 3, OPTIONS)
+    starting = threading.Thread(target=lambda: start_in_vain(peer))
+    starting.start()
+    until((data / "metadata.sqlite").exists, peer.log_text)
+    peer.kill9()
+    starting.join()
+    with NodesPeer(data, 3, OPTIONS).start() as peer:
+        assert consume(peer) == list(range(60))
+        wait_for_isr(peer, 3)
