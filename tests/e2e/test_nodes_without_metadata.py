@@ -153,8 +153,11 @@ def test_the_newest_copy_is_served_although_a_stale_one_is_there_first(data, tmp
 
 
 def start_in_vain(peer):
-    with pytest.raises(PeerFailed):
-        peer.start()
+    try:
+        with pytest.raises(PeerFailed):
+            peer.start()
+    finally:
+        peer.kill9()
     return peer.log_text()
 
 
