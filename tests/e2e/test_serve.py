@@ -193,6 +193,17 @@ def test_data_directory_that_is_a_file_is_one_clear_error(tmp_path):
     assert_clear(code, said, str(path))
 
 
+@pytest.mark.parametrize("nodes", [(), ("--nodes", 2)])
+@pytest.mark.parametrize("spelling", ["data/", "other/../data", "link"])
+def test_one_directory_by_two_paths_is_one_clear_error(tmp_path, spelling, nodes):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    paths = f"{tmp_path}/data,{tmp_path}/{spelling}"
+    code, said = serve("-D", f"log.dirs={paths}", "--port", 0, *nodes)
+    assert_clear(code, said, f"{tmp_path}/{spelling}", f"the same directory as {tmp_path}/data")
+    assert list((tmp_path / "data").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "option", ["no.such.option=1", "num.partitions=many", "num.partitions=-3", "num.partitions"]
 )

@@ -32,6 +32,7 @@ from ottla.node.identity import (
     look_for_metadata_elsewhere,
     look_for_other_nodes,
     new_cluster_id,
+    refuse_one_twice,
 )
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.settings import space_limits_of
@@ -109,6 +110,8 @@ def open_logs(
     Raises LogDirectoryUnusable, also for directories of another cluster or node.
     """
     log_dirs, disk = configuration.log_dirs, environment.disk
+    if not configuration.is_memory:
+        refuse_one_twice(configuration.at_start[options.LOG_DIRS])
     known = known_cluster(environment, configuration, giving_up)
     if cluster_id is None:
         look_for_metadata_elsewhere(disk, log_dirs)

@@ -3,8 +3,9 @@
 Knows no log. Used by a node that keeps the metadata itself, and by a supervisor of several.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from os.path import realpath
 
 from ottla.env.disk import Disk
 from ottla.env.rng import Rng
@@ -59,6 +60,19 @@ def look_for_metadata_elsewhere(disk: Disk, log_dirs: tuple[str, ...]) -> None:
             if disk.exists(f"{other}/{METADATA_FILE}"):
                 why = f"the cluster's metadata is not here, but in {other}"
                 raise LogDirectoryUnusable(first, why, f"name {other} first in log.dirs")
+
+
+def refuse_one_twice(log_dirs: Sequence[str]) -> None:
+    """Refuse one directory by two paths, as Kafka does: it would be in use by this very node.
+
+    ``log_dirs``: as they were given. Blocks. Raises LogDirectoryUnusable.
+    """
+    known: dict[str, str] = {}
+    for path in log_dirs:
+        first = known.setdefault(realpath(path), path)
+        if first != path:
+            why = f"it is the same directory as {first}"
+            raise LogDirectoryUnusable(path, why, "name each directory once in log.dirs")
 
 
 def look_for_other_nodes(disk: Disk, log_dirs: tuple[str, ...], count: int) -> None:

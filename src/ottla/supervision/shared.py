@@ -38,6 +38,7 @@ from ottla.node.identity import (
     look_for_metadata_elsewhere,
     look_for_other_nodes,
     new_cluster_id,
+    refuse_one_twice,
 )
 from ottla.node.interbroker import INTER_BROKER_HOST, SECRET_BYTES, InterBroker
 from ottla.node.left_out import left_out, tell
@@ -140,6 +141,7 @@ async def open_data(config: Config, count: int, outside: Outside) -> SharedData:
 
     Blocks, for little. Raises LogDirectoryUnusable, OSError, CorruptFile, UnreadableValue.
     """
+    refuse_one_twice(config[options.LOG_DIRS])
     log_dirs = tuple(map(abspath, config[options.LOG_DIRS]))
     disk, first = outside.disk, log_dirs[0]
     look_for_metadata_elsewhere(disk, log_dirs)
