@@ -20,7 +20,6 @@ from ottla.env.clock import Clock, Timer
 from ottla.env.tasks import begin_task
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import INT32_MAX, INT64_MAX, NodeId, TopicId, TopicPartition
-from ottla.log.contents.leader_epochs import EpochEnd
 from ottla.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -31,7 +30,7 @@ from ottla.protocol.messages.fetch import (
     ReplicaState,
 )
 from ottla.replication.follower import Asked
-from ottla.replication.following import Fetched, Following
+from ottla.replication.following import Following, fetched
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +137,8 @@ class Fetcher:
         """Those that the next requests name. Invariant: members without a timer."""
         self._forgotten: dict[Key, None] = {}
         """Those that the session has to forget."""
+        self._full: dict[Key, None] = {}
+        """Those of which no records are asked for. Use: looked at with each request."""
         self._session_id = 0
         self._session_epoch = 0
         self._registration = -1
@@ -316,6 +317,10 @@ class Fetcher:
         if broker_epoch != self._registration:
             self._registration = broker_epoch
             self._begin_session()
+        for key in [key for key in self._full if not self._is_full(key)]:
+            del self._full[key]
+            if key in self._members and self._members[key].timer is None:
+                self._due[key] = None
         topics: dict[TopicId, FetchTopic] = {}
         for key in list(self._due)[:NAMED_MAX]:
             del self._due[key]
@@ -342,6 +347,10 @@ class Fetcher:
             forgotten_topics_data=list(forgotten.values()),
         )
 
+    def _is_full(self, key: Key) -> bool:
+        member = self._members.get(key)
+        return member is not None and member.following.is_full
+
     def _named(self, key: Key, member: _Member) -> FetchPartition | None:
         if member.is_busy:
             self._forget(key, member)
@@ -353,13 +362,16 @@ class Fetcher:
             return None
         member.asked = asked
         self._forgotten.pop(key, None)
+        max_bytes = self._settings.partition_max_bytes
+        if following.is_full:
+            self._full[key], max_bytes = None, 0
         return FetchPartition(
             partition=key[1],
             current_leader_epoch=asked.leader_epoch,
             fetch_offset=asked.fetch_offset,
             last_fetched_epoch=asked.last_fetched_epoch,
             log_start_offset=following.partition.log.log_start_offset,
-            partition_max_bytes=self._settings.partition_max_bytes,
+            partition_max_bytes=max_bytes,
             high_watermark=self._told_at_once_above(member),
         )
 
@@ -445,7 +457,7 @@ class Fetcher:
         where = member.following.partition.topic_partition
         member.is_busy = True
         try:
-            await member.following.take(asked, _fetched(data, asked))
+            await member.following.take(asked, fetched(data, asked))
         except KafkaError as error:
             is_followed = self._members.get(key) is member
             if is_followed and error.code not in _QUIET:
@@ -474,23 +486,3 @@ class Fetcher:
 def _key(following: Following) -> Key:
     partition = following.partition
     return partition.topic_id, partition.topic_partition.partition
-
-
-def _fetched(data: PartitionData, asked: Asked) -> Fetched:
-    """Return what was answered of one partition. Raises KafkaError."""
-    code = error_code(data.error_code)
-    begins_at = None
-    if code is ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset > asked.fetch_offset:
-        begins_at = data.log_start_offset
-    elif code is not ErrorCode.NONE:
-        raise KafkaError(code, f"the leader answers {code.name}")
-    records = data.records or b""
-    assert isinstance(records, bytes | bytearray | memoryview), "what was received is bytes"
-    diverging = data.diverging_epoch
-    return Fetched(
-        data.high_watermark,
-        data.log_start_offset,
-        memoryview(records),
-        None if diverging is None else EpochEnd(diverging.epoch, diverging.end_offset),
-        begins_at,
-    )

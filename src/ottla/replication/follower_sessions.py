@@ -42,6 +42,7 @@ class FollowerSpec(NamedTuple):
     topic_id: TopicId
     asked: Asked
     max_bytes: int
+    """0: it has no space for records, and is told of all else."""
     log_start_offset: int = 0
     """Where the follower's own log starts."""
     high_watermark: int = INT64_MAX
@@ -286,6 +287,7 @@ class FollowerSessions:
                 max_bytes=max_bytes,
                 is_first=is_first,
                 is_heard=is_heard,
+                is_full=not spec.max_bytes,
             )
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{spec.where}: {error}") from error
@@ -317,6 +319,8 @@ class FollowerSessions:
         log, offset = partition.log, spec.asked.fetch_offset
         if partition.is_held or not log.log_start_offset <= offset < log.log_end_offset:
             return False
+        if not spec.max_bytes:
+            return False
         ahead = cold_read(
             log.segments.holding(offset), offset, min(spec.max_bytes, COLD_READ_BYTES_MAX)
         )
@@ -340,7 +344,7 @@ class FollowerSessions:
 
     def _has_more(self, session: FollowerSession, where: TopicPartition) -> bool:
         followed = session.partitions.get(where)
-        if followed is None:
+        if followed is None or not followed.spec.max_bytes:
             return False
         try:
             partition = self._find(where)
@@ -375,9 +379,11 @@ class FollowerSessions:
         """Take note that a partition that is led here has more records."""
         where = partition.topic_partition
         for session in self._sessions.values():
-            if where in session.partitions:
+            followed = session.partitions.get(where)
+            if followed is not None:
                 session.due[where] = None
-                self._wake(session)
+                if followed.spec.max_bytes:
+                    self._wake(session)
             elif session.node in partition.state.replicas:
                 self._let_go(session)
 

@@ -48,14 +48,16 @@ def answer_follower(
     max_bytes: int,
     is_first: bool = True,
     is_heard: bool = False,
+    is_full: bool = False,
 ) -> FollowerAnswer:
     """Answer what ``node`` asks of a partition that this node leads. May block on a cold index.
 
     ``max_bytes`` 0: nothing is read, the fetch is only noted. ``is_first``: the first batch is
     whole whatever its size; else it is left out when it is larger. ``is_heard``: this fetch has
-    been noted already, when it came, and has waited since. Raises KafkaError: as
-    ``Partition.check_leader`` with the epoch asked for, and ``Partition.follower_fetched``;
-    OFFSET_OUT_OF_RANGE above the end, and for an epoch of which nothing is known here.
+    been noted already, when it came, and has waited since. ``is_full``: it has no space for more,
+    see ``IsrChanges.follower_fetched``. Raises KafkaError: as ``Partition.check_leader`` with the
+    epoch asked for, and ``Partition.follower_fetched``; OFFSET_OUT_OF_RANGE above the end, and for
+    an epoch of which nothing is known here.
     """
     partition.check_leader(asked.leader_epoch)
     log = partition.log
@@ -78,7 +80,7 @@ def answer_follower(
         why = f"{partition.topic_partition}: {offset} is above the end {log.log_end_offset}"
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
     if not is_heard:
-        changes.follower_fetched(partition, node, offset, asked.broker_epoch)
+        changes.follower_fetched(partition, node, offset, asked.broker_epoch, is_full=is_full)
     region = None
     if offset < log.log_end_offset and max_bytes and not partition.is_held:
         result = log.read(

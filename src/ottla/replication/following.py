@@ -10,14 +10,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from ottla.client.wire.errors import error_code
 from ottla.errors import CorruptFile, ErrorCode, KafkaError
 from ottla.ids import LeaderEpoch, NodeId
 from ottla.log.contents.gaps import end_if_cut
 from ottla.log.contents.leader_epochs import EpochEnd
+from ottla.log.health import FULL
 from ottla.log.log import Log
 from ottla.log.replicated import append_replicated, check_replicated
 from ottla.log.upkeep.front import raise_start_offset
 from ottla.metadata.values import NO_LEADER
+from ottla.protocol.messages.fetch import PartitionData
 from ottla.replication.cutting import Cutting
 from ottla.replication.follower import (
     Asked,
@@ -44,6 +47,26 @@ class Fetched(NamedTuple):
     at the batch that holds it."""
 
 
+def fetched(data: PartitionData, asked: Asked) -> Fetched:
+    """Return what was answered of one partition. Raises KafkaError."""
+    code = error_code(data.error_code)
+    begins_at = None
+    if code is ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset > asked.fetch_offset:
+        begins_at = data.log_start_offset
+    elif code is not ErrorCode.NONE:
+        raise KafkaError(code, f"the leader answers {code.name}")
+    records = data.records or b""
+    assert isinstance(records, bytes | bytearray | memoryview), "what was received is bytes"
+    diverging = data.diverging_epoch
+    return Fetched(
+        data.high_watermark,
+        data.log_start_offset,
+        memoryview(records),
+        None if diverging is None else EpochEnd(diverging.epoch, diverging.end_offset),
+        begins_at,
+    )
+
+
 class Following:
     """The fetches of one partition of this node, one at a time."""
 
@@ -65,6 +88,14 @@ class Following:
         self._number = 0
         self._asked: Asked | None = None
         """Its newest request."""
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether the log takes no batches for want of space: then no records are asked for.
+
+        All else that answers say is taken: where the log starts, how far it is committed.
+        """
+        return self.partition.log.state is FULL
 
     def _leader(self) -> tuple[NodeId, LeaderEpoch]:
         state = self.partition.state
@@ -108,13 +139,24 @@ class Following:
         if fetched.diverging is not None:
             await self._cut_to(fetched.diverging, is_due)
             return True  # What is left may still be another history than what is committed.
-        if len(fetched.records):
-            append_replicated(log, check_replicated(fetched.records))
+        if len(fetched.records) and not self.is_full:
+            self._append(fetched.records)
             await partition.flush_to(log.log_end_offset)
         # It may lead by now, or follow somebody who lets it cut its log.
         if not partition.is_leader and self._leader() == (answered.leader, answered.leader_epoch):
             self._follow(fetched)
         return True
+
+    def _append(self, records: memoryview) -> None:
+        """Append what there is space for: without it the next request asks for none.
+
+        Raises KafkaError, for another reason.
+        """
+        try:
+            append_replicated(self.partition.log, check_replicated(records))
+        except KafkaError:
+            if not self.is_full:
+                raise
 
     def _holds(self, answered: Asked, newest: Asked | None) -> bool:
         """Tell whether what the answer to ``answered`` says still holds of this log."""

@@ -97,7 +97,7 @@ def next_proposal(
 class _Leadership:
     """What is remembered of one leader epoch of a partition."""
 
-    __slots__ = ("began_at_ms", "committed", "epoch", "in_flight", "partition", "refused")
+    __slots__ = ("began_at_ms", "committed", "epoch", "full", "in_flight", "partition", "refused")
 
     def __init__(self, partition: Partition, now_ms: int) -> None:
         self.partition = partition
@@ -111,6 +111,8 @@ class _Leadership:
         self.refused: tuple[NodeId, int] | None = None
         """Use: who could not join, by the registration it had. Cleared at each look: perhaps it was
         this node's registration that was gone."""
+        self.full: set[NodeId] = set()
+        """Use: followers that have no space for records now."""
 
 
 class IsrChanges:
@@ -154,11 +156,18 @@ class IsrChanges:
         self._arm()
 
     def follower_fetched(
-        self, partition: Partition, node: NodeId, end_offset: int, broker_epoch: int
+        self,
+        partition: Partition,
+        node: NodeId,
+        end_offset: int,
+        broker_epoch: int,
+        *,
+        is_full: bool = False,
     ) -> None:
         """Note a fetch as ``Partition.follower_fetched`` does, and what follows from it.
 
-        Raises KafkaError, as that does.
+        ``is_full``: the follower has no space for records. It does not join the ISR then: the next
+        commit would wait for it until it counts as lagging. Raises KafkaError, as that does.
         """
         partition.follower_fetched(node, end_offset, broker_epoch, now_ms=self._now_ms())
         if self.fetched is not None:
@@ -167,6 +176,7 @@ class IsrChanges:
         if leadership is None or leadership.epoch != partition.leader_epoch:
             self.watch(partition)
             leadership = self._leaderships[partition.topic_partition]
+        (leadership.full.add if is_full else leadership.full.discard)(node)
         if node not in partition.state.isr:
             self._look_at(leadership)
 
@@ -219,7 +229,7 @@ class IsrChanges:
         if view.proposal is None:
             log = partition.log
             proposing = next_proposal(
-                _without(view, leadership.refused),
+                _without(view, leadership),
                 high_watermark=partition.high_watermark,
                 log_end_offset=log.log_end_offset,
                 min_insync_replicas=partition.min_insync_replicas,
@@ -264,12 +274,19 @@ class IsrChanges:
             partition.take_view(was_refused(view, proposal, is_key_changed=True))
 
 
-def _without(view: LeaderView, refused: tuple[NodeId, int] | None) -> LeaderView:
-    """Return ``view`` without a follower whose registration is gone; nothing else is decided so."""
-    if refused is None:
+def _without(view: LeaderView, leadership: _Leadership) -> LeaderView:
+    """Return ``view`` without those who cannot join the ISR; nothing else is decided so.
+
+    Their registration is gone, or they have no space.
+    """
+    refused, full = leadership.refused, leadership.full
+    if refused is None and not full:
         return view
-    node, broker_epoch = refused
-    remote = view.remote(node)
-    if remote is None or remote.broker_epoch != broker_epoch or node in view.state.isr:
-        return view
-    return view._replace(remotes=tuple(one for one in view.remotes if one[0] != node))
+    return view._replace(
+        remotes=tuple(
+            (node, remote)
+            for node, remote in view.remotes
+            if node in view.state.isr
+            or (node not in full and (node, remote.broker_epoch) != refused)
+        )
+    )

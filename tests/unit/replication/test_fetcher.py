@@ -51,6 +51,8 @@ class Leader:
 class Follows:
     """A partition that follows, and takes whatever comes."""
 
+    is_full = False
+
     def __init__(self, partition):
         self.partition = partition
 
@@ -245,3 +247,25 @@ async def test_a_stop_waits_for_a_partition_that_was_left_behind(leader):
     assert not stopping.done(), "its log may not be closed yet"
     goes_on.set()
     await stopping
+
+
+@pytest.mark.timeout(60)
+async def test_no_records_are_asked_for_while_there_is_no_space_for_them(leader, following):
+    """Once they were fetched each second, and dropped."""
+    fetcher, *_ = following
+    (follows,) = (member.following for member in fetcher._members.values())
+    assert (await leader.next_part()).partition_max_bytes == 1 << 20
+    follows.is_full = True
+    leader.tell(0)
+    assert (await leader.next_part()).partition_max_bytes == 0
+
+    def tell_nothing():
+        leader.answers.put_nowait(FetchResponse(session_id=1, responses=[]))
+
+    tell_nothing()
+    assert not (await leader.requests.get()).topics, "the leader knows"
+    follows.is_full = False  # Nobody says so: its log may be in another directory by now.
+    tell_nothing()
+    assert (await leader.next_part()).partition_max_bytes == 1 << 20
+    tell_nothing()
+    assert not (await leader.requests.get()).topics

@@ -1,11 +1,12 @@
 """A follower has what its leader has, durably, before it says so; the leader commits only then."""
 
 import asyncio
+import errno
 import random
 
 import pytest
 
-from ottla.env.faulty_disk import FaultyDisk
+from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId
@@ -325,6 +326,30 @@ async def test_a_damaged_answer_leaves_nothing(pair, words):
     assert pair.following.partition().log.log_end_offset == 0
     await pair.catch_up()
     assert pair.following.partition().log.log_end_offset == 2
+
+
+async def test_a_full_disk_takes_no_records_and_all_else(pair, words):
+    """Once it took nothing, and asked for the same records again and again."""
+    fill(pair.leading, words, 3)
+    await pair.catch_up()
+    log = pair.following.partition().log
+    fill(pair.leading, words, 1)
+    pair.following.disk.fail(DiskCall.WRITE, errno=errno.ENOSPC)
+    asked = pair.follower.next_request()
+    assert not pair.follower.is_full
+    assert await pair.take(asked, pair.answer(asked)), "it was found out just now"
+    assert pair.follower.is_full
+    assert log.log_end_offset == 3
+    asked = pair.follower.next_request()
+    assert await pair.take(asked, pair.answer(asked)), "it was on its way"
+    asked = pair.follower.next_request()
+    found = pair.answer(asked, 0)
+    assert await pair.take(asked, found._replace(log_start_offset=2))
+    assert (log.log_end_offset, log.log_start_offset) == (3, 2)
+    pair.following.measure_space()
+    assert not pair.follower.is_full
+    await pair.catch_up()
+    assert log.log_end_offset == 4
 
 
 async def test_who_leads_asks_nobody(pair):

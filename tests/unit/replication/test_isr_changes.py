@@ -49,9 +49,11 @@ class Leader:
         state = PartitionState(NODES, tuple(isr), leader, epoch, self.partition_epoch, elr=elr)
         self.partition.apply_state(state)
 
-    def fetch(self, node, end_offset=None, broker_epoch=REGISTERED):
+    def fetch(self, node, end_offset=None, broker_epoch=REGISTERED, *, is_full=False):
         end_offset = self.partition.log.log_end_offset if end_offset is None else end_offset
-        self.changes.follower_fetched(self.partition, node, end_offset, broker_epoch)
+        self.changes.follower_fetched(
+            self.partition, node, end_offset, broker_epoch, is_full=is_full
+        )
 
     def pass_ms(self, count, *, fetching=()):
         for _ in range(count // 500):
@@ -336,3 +338,17 @@ print([name for name in names if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout.decode().strip() == "[]"
+
+
+def test_a_follower_without_space_does_not_join_and_stays_while_nothing_is_missing(leader):
+    """It would be waited for with the next record, until it counts as lagging."""
+    made = leader(isr=(NODE, THIRD))
+    made.fetch(OTHER, is_full=True)
+    for _ in range(2 * LAG_MAX_MS // 500):
+        made.pass_ms(500)
+        made.fetch(OTHER, is_full=True)
+        made.fetch(THIRD, is_full=True)
+    assert not made.asked
+    made.fetch(OTHER)
+    ((_, proposal, _),) = made.asked
+    assert (proposal.joining, proposal.state.isr) == (OTHER, NODES)

@@ -214,6 +214,23 @@ def test_a_log_start_that_a_follower_did_not_take_is_said_again(leading, words):
     assert not leading.ask(leading.go_on(session), leading.spec(1, start=1))
 
 
+def test_a_follower_without_space_is_woken_for_all_but_records(leading, words):
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    leading.ask(session, leading.spec(0, last_epoch=-1, max_bytes=0))
+    waiting = leading.sessions.wait(session, 0.5)
+    leading.node.append((0, words.batch(b"x")))
+    leading.node.executor.run_all()
+    leading.node.clock.advance(0)
+    assert not waiting.is_done, "there is nothing that it would take"
+    assert not leading.ask(leading.go_on(session), leading.spec(0, last_epoch=-1, max_bytes=0))
+    waiting = leading.sessions.wait(session, 0.5)
+    leading.sessions.start_moved(WHERE)
+    leading.node.clock.advance(0)
+    assert waiting.is_done
+    (told,) = leading.ask(leading.go_on(session), leading.spec(0, last_epoch=-1))
+    assert told.found.region is not None, "it has space again"
+
+
 def test_an_epoch_that_is_over_is_refused_and_no_more_looked_at(leading):
     session = leading.sessions.begin(OTHER, REGISTERED)
     (told,) = leading.ask(session, leading.spec(0, epoch=0, last_epoch=-1))
