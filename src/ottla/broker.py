@@ -371,6 +371,7 @@ class Broker:
             inter_broker=self._inter_broker,
         )
         work.replica_manager.certain_until = doors.membership.certain_until
+        work.replica_manager.tell_full = doors.membership.tell_full
         if opened.lineage is not None:
             doors.membership.before = opened.lineage.look
         await work.withdraw(data, configuration)

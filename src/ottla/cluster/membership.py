@@ -142,18 +142,30 @@ class Membership:
 
         None: it is no member now. Raises MetadataError.
         """
-        session = self._session
+        return await self._tell(self._broker._replace(state=BrokerState.DRAINING))
+
+    async def tell_full(self, is_full: bool) -> int | None:
+        """Tell the others whether a log directory of this node has no space; return the revision.
+
+        None: it is no member now; it tells when it is one again. Raises MetadataError.
+        """
+        return await self._tell(self._broker._replace(is_full=is_full))
+
+    async def _tell(self, broker: BrokerValue) -> int | None:
+        """Register as ``broker`` from now on, in the registration that this node has."""
+        session, self._broker = self._session, broker
         if session is None or self.state is not SessionState.CONNECTED:
             return None
-        self._broker = self._broker._replace(state=BrokerState.DRAINING)
         live = self._keys.live_broker(self._node_id)
-        entry = await self._store.get(live)
-        if entry is None or entry.session != session.id:
-            return None
-        return await self._store.commit(
-            [Guard(live, mod_rev=entry.mod_rev)],
-            [Put(live, encode_broker(self._broker), session.id)],
-        )
+        while True:
+            entry = await self._store.get(live)
+            if entry is None or entry.session != session.id:
+                return None
+            with suppress(GuardFailed):  # It has told something else meanwhile.
+                return await self._store.commit(
+                    [Guard(live, mod_rev=entry.mod_rev)],
+                    [Put(live, encode_broker(self._broker), session.id)],
+                )
 
     async def _register_at_last(self) -> int:
         """Register, with a session anew for each that is lost meanwhile."""

@@ -56,6 +56,8 @@ class BrokerValue(NamedTuple):
     listeners: tuple[ListenerAddress, ...] = ()
     incarnation: str = ""
     state: BrokerState = BrokerState.RUNNING
+    is_full: bool = False
+    """A log directory of the broker has no space: it asks to be given no lead meanwhile."""
 
 
 class KnownBrokerValue(NamedTuple):
@@ -244,16 +246,17 @@ def decode_partition(data: bytes) -> PartitionState:
 
 def encode_broker(value: BrokerValue) -> bytes:
     """Return the value of ``brokers/live/<id>``."""
-    return _encode(
-        {
-            "host": value.host,
-            "port": value.port,
-            "rack": value.rack,
-            "listeners": [[at.name, at.host, at.port] for at in value.listeners],
-            "incarnation": value.incarnation,
-            "state": value.state.value,
-        }
-    )
+    fields: dict[str, object] = {
+        "host": value.host,
+        "port": value.port,
+        "rack": value.rack,
+        "listeners": [[at.name, at.host, at.port] for at in value.listeners],
+        "incarnation": value.incarnation,
+        "state": value.state.value,
+    }
+    if value.is_full:
+        fields["full"] = True
+    return _encode(fields)
 
 
 def decode_broker(data: bytes) -> BrokerValue:
@@ -270,6 +273,7 @@ def decode_broker(data: bytes) -> BrokerValue:
         listeners=fields.listeners("listeners"),
         incarnation=fields.text("incarnation"),
         state=state,
+        is_full=fields.has("full") and fields.truth("full"),
     )
 
 

@@ -33,6 +33,7 @@ from ottla.replication.fetcher import FetcherSettings
 from ottla.replication.hand_overs import HandOvers
 from ottla.replication.missing import Missing
 from ottla.replication.proposing import StoreProposals
+from ottla.replication.relief import Relief
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replicas import ReplicaPorts, Replicas
 from ottla.replication.standing import Standing
@@ -63,6 +64,9 @@ def make_replicas(
         environment.clock,
         patience_seconds=HEARD_FOR * config[options.REPLICA_LAG_TIME_MAX_MS] / 1000,
     )
+    hand_overs = HandOvers(
+        data.store, data.keys, data.follower, replica_manager, environment.waits_clock
+    )
     return Replicas(
         replica_manager,
         data.logs,
@@ -71,9 +75,7 @@ def make_replicas(
             NodePeers(links, environment.clock),
             proposals,
             proposals.hand_over,
-            HandOvers(
-                data.store, data.keys, data.follower, replica_manager, environment.waits_clock
-            ),
+            hand_overs,
             environment.waits_clock,
             awake_clock,
             environment.executor,
@@ -91,6 +93,13 @@ def make_replicas(
         ),
         lag_max_ms=config[options.REPLICA_LAG_TIME_MAX_MS],
         standing=Standing(environment.clock, hearing.certain_until, hearing.stop),
+        relief=Relief(
+            data.logs,
+            lambda: replica_manager.partitions,
+            lambda is_full: replica_manager.tell_full(is_full),  # noqa: PLW0108 - as above
+            hand_overs.relieve,
+            environment.waits_clock,
+        ),
     )
 
 

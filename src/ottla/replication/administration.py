@@ -139,10 +139,11 @@ class ReplicaAdministration:
         return after
 
     def _running(self) -> set[NodeId]:
+        """Return the nodes that may lead more: those that do not stop, and have space."""
         return {
             node
             for node, broker in self._image.brokers.items()
-            if broker.registration.state is BrokerState.RUNNING
+            if broker.registration.state is BrokerState.RUNNING and not broker.registration.is_full
         }
 
     # Reassignments.

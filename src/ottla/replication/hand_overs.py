@@ -1,12 +1,13 @@
 """Lets other replicas lead what this node leads, without a gap: when it stops, or they should.
 
 Carries out changes of a partition's state that its leader makes by itself and that take effect in a
-new leader epoch: a hand-over before a stop, to the preferred replica, and the end of a
-reassignment. What the next state is, ``elections`` says. Here appends wait while the followers take
-what is there, so that nobody who waits for a commit has to send again; then the state is committed
-by compare-and-set, guarded by the partition's key, this node's registration and the next leader's.
-Whatever becomes of that, the high watermark counts the whole present ISR until the image tells, and
-the next ISR is always a part of it. Source: cluster design 3.3, 3.5 and 3.8; KIP-455.
+new leader epoch: a hand-over before a stop, or for want of space, to the preferred replica, and the
+end of a reassignment. What the next state is, ``elections`` says. Here appends wait while the
+followers take what is there, so that nobody who waits for a commit has to send again; then the
+state is committed by compare-and-set, guarded by the partition's key, this node's registration and
+the next leader's. Whatever becomes of that, the high watermark counts the whole present ISR until
+the image tells, and the next ISR is always a part of it. Source: cluster design 3.3, 3.5 and 3.8;
+KIP-455.
 """
 
 from __future__ import annotations
@@ -99,6 +100,22 @@ class HandOvers:
             if broker.registration.state is BrokerState.RUNNING
         }
 
+    def _with_space(self) -> dict[NodeId, int]:
+        """Return those of ``running`` that have not told that a log directory of theirs is full."""
+        brokers = self._follower.image.brokers
+        return {
+            node: epoch
+            for node, epoch in self.running().items()
+            if not brokers[node].registration.is_full
+        }
+
+    def _others_with_space(self, partition: Partition) -> dict[NodeId, int]:
+        """Return the other nodes of the ISR ``_with_space``."""
+        isr, me = partition.state.isr, self._me.node_id
+        return {
+            node: epoch for node, epoch in self._with_space().items() if node in isr and node != me
+        }
+
     def stop(self) -> None:
         """Begin nothing more."""
         self._is_stopped = True
@@ -116,14 +133,33 @@ class HandOvers:
         def plan(partition: Partition) -> PartitionState | None:
             live, me = self.running(), self._me.node_id
             live.pop(me, None)
-            after = fence(partition.state, me, live, partition.min_insync_replicas)
-            return after if after.leader in live else None
+            for some in (self._others_with_space(partition), live):
+                after = fence(partition.state, me, some, partition.min_insync_replicas)
+                if after.leader in some:
+                    return after
+            return None
 
         return await self.carry_out(partitions, plan)
 
+    async def relieve(self, partitions: Iterable[Partition]) -> int:
+        """Let in-sync replicas lead that lack nothing, on nodes with space; return how many do.
+
+        This node leaves the ISRs: it has no space for what the next leader takes, and all commits
+        would wait for it until it counts as lagging.
+        """
+
+        def plan(partition: Partition) -> PartitionState | None:
+            others = self._others_with_space(partition)
+            have_all = {node: others[node] for node in others if _has_all(partition, node)}
+            live, state = have_all or others, partition.state
+            after = fence(state, self._me.node_id, live, partition.min_insync_replicas)
+            return after if after.leader in live else None
+
+        return await self.carry_out(partitions, plan, must_have_all=True)
+
     async def prefer(self, partitions: Iterable[Partition]) -> int:
         """Let the first replicas lead that were there at the last look, too, and lack nothing."""
-        running = self.running()
+        running = self._with_space()
         steady = {node for node, epoch in running.items() if self._seen.get(node) == epoch}
         self._seen = running
 
@@ -248,10 +284,8 @@ class HandOvers:
         after = plan(partition)
         if after is None:
             return None
-        if must_have_all:
-            remote = view.remote(after.leader)
-            if remote is None or remote.end_offset < partition.log.log_end_offset:
-                return None
+        if must_have_all and not _has_all(partition, after.leader):
+            return None
         if partition.log.flushed_offset < partition.high_watermark:  # flush.messages
             after = without_former(self._me.node_id, after)
         where = partition.topic_partition
@@ -303,6 +337,12 @@ class HandOvers:
             self._clock.call_later(DOUBT_SECONDS, lambda: self._look_back(changes))
         else:
             _keep(changes)
+
+
+def _has_all(partition: Partition, node: NodeId) -> bool:
+    """Tell whether a follower has said that it has all that this node has."""
+    remote = None if partition.view is None else partition.view.remote(node)
+    return remote is not None and remote.end_offset >= partition.log.log_end_offset
 
 
 def _keep(changes: Iterable[_Change]) -> None:

@@ -6,7 +6,7 @@ image says. Source: the API refactoring seed ("Replica Manager").
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from math import inf
 from posixpath import dirname
 from typing import TYPE_CHECKING, cast
@@ -44,6 +44,10 @@ LARGE_MAX = 1
 """Large batches opened or searched at the same time."""
 LARGE_BATCHES = "large batches"
 """Their place in the executor: they wait for no disk, so behind none either."""
+
+
+async def _tell_nobody(_is_full: bool) -> None:
+    """Be no member yet."""
 
 
 class ReplicaManager:
@@ -97,6 +101,8 @@ class ReplicaManager:
         """Use: None: nothing is done for such partitions."""
         self.certain_until: Callable[[], float] = lambda: inf
         """Use: until when this node is registered for certain, in seconds of its clock."""
+        self.tell_full: Callable[[bool], Awaitable[int | None]] = _tell_nobody
+        """Use: tells other nodes whether a log directory here has no space; None: it could not."""
         self.changed_at: Callable[[TopicId, int], int] = lambda *_: -1
         """Use: the revision in which the image's state of a partition was written."""
         self._image: MetadataImage | None = None

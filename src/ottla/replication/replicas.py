@@ -27,6 +27,7 @@ from ottla.replication.hand_overs import HandOvers
 from ottla.replication.isr_changes import IsrChanges, ProposeState
 from ottla.replication.low_watermarks import LowWatermarks
 from ottla.replication.partition import Partition
+from ottla.replication.relief import Relief
 from ottla.replication.standing import Standing
 
 
@@ -82,14 +83,19 @@ class Replicas:
         fetching: FetcherSettings,
         lag_max_ms: int,
         standing: Standing | None = None,
+        relief: Relief | None = None,
     ) -> None:
-        """``find``: a partition that is led here; it raises KafkaError."""
+        """``find``: a partition that is led here; it raises KafkaError.
+
+        ``relief``: None: what a full disk takes no records for is led on here.
+        """
         self._me = me
         self._ports = ports
         self._fetching = fetching
         self._cutting = Cutting(LogCuts(log_manager, ports.clock), ports.executor, ports.clock)
         self.changes = IsrChanges(ports.awake_clock, ports.propose, lambda: lag_max_ms)
         self.changes.failed = self._hand_over
+        self._relief = relief
         self._standing = standing
         if standing is not None:
             self.changes.fetched = standing.fetched
@@ -234,6 +240,8 @@ class Replicas:
         self._is_stopped = True
         if self._standing is not None:
             self._standing.stop()
+        if self._relief is not None:
+            self._relief.stop()
         self.changes.stop()
         self.hand_overs.stop()
         self.sessions.stop()

@@ -12,7 +12,14 @@ from ottla.metadata.image import MetadataDelta
 from ottla.metadata.keys import Keys
 from ottla.metadata.memory_store import MemoryStore
 from ottla.metadata.store import Ambiguous, Delete, Put, SessionState, Unavailable
-from ottla.metadata.values import NO_LEADER, BrokerValue, decode_controller, encode_controller
+from ottla.metadata.values import (
+    NO_LEADER,
+    BrokerState,
+    BrokerValue,
+    decode_broker,
+    decode_controller,
+    encode_controller,
+)
 
 KEYS = Keys("local")
 BROKER = BrokerValue(host="here", port=9092, rack=None)
@@ -311,3 +318,29 @@ async def test_the_seat_is_taken_later_when_the_store_was_away_as_it_became_free
     clock.advance(1)
     await turns()
     assert membership._seating is None, "it tries no more"
+
+
+async def registration(store):
+    return decode_broker((await store.get(KEYS.live_broker(NodeId(7)))).value)
+
+
+async def test_what_it_tells_of_its_space_holds_when_it_joins_again(store, clock, membership):
+    assert await membership.tell_full(True) is None, "it is no member yet"
+    await membership.join()
+    assert (await registration(store)).is_full
+    assert await membership.tell_full(False) > 0
+    assert not (await registration(store)).is_full
+    await membership.tell_full(True)
+    clock.advance(60)
+    for _ in range(5):
+        await turns()
+        clock.advance(1)
+    assert (await registration(store)).is_full
+
+
+async def test_a_stop_and_a_full_disk_are_both_told_though_at_the_same_time(store, membership):
+    await membership.join()
+    told = await asyncio.gather(membership.drain(), membership.tell_full(True))
+    assert None not in told
+    found = await registration(store)
+    assert (found.state, found.is_full) == (BrokerState.DRAINING, True)

@@ -128,6 +128,7 @@ ROUND_TRIPS = [
     ("partition", STATE._replace(left=(NodeId(4),))),
     ("broker", BROKER),
     ("broker", BrokerValue("h", 1)),
+    ("broker", BrokerValue("h", 1, is_full=True)),
     ("known_broker", KnownBrokerValue({"d1": "/data 1", "d2": "/never"})),
     ("config", {"retention.ms": "1000", "cleanup.policy": "compact"}),
 ]
@@ -150,7 +151,7 @@ def test_unknown_fields_are_tolerated_and_unknown_versions_refused(kind, value):
         decode(json.dumps({**fields, "v": 2}).encode())
     for name in fields:
         missing = {key: field for key, field in fields.items() if key != name}
-        if name not in {"rack", "grown_from", "elr", "left"}:
+        if name not in {"rack", "grown_from", "elr", "left", "full"}:
             with pytest.raises(UnreadableValue, match=name):
                 decode(json.dumps(missing).encode())
         for wrong in (5 if isinstance(fields[name], bool) else True, {"x": 1}, [None], -7):

@@ -77,6 +77,14 @@ async def test_preferred_leaders_are_elected_where_they_can_and_need_to(world):
     assert [(await world.state(n)).leader for n in range(4)] == [A, B, A, A]
 
 
+async def test_a_full_node_is_not_elected_as_preferred_leader(world):
+    await world.begin(state((B, A, C)))
+    await world.register(B, is_full=True)
+    found = await elect(world, Election.PREFERRED, 0)
+    assert found == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE]
+    assert (await world.state()).leader == A
+
+
 @pytest.mark.parametrize("syncs", [True, False])
 async def test_a_leader_that_did_not_sync_is_out_of_the_isr_when_another_is_preferred(world, syncs):
     """A power cut may take what it has acknowledged: it must not be elected before it has it."""

@@ -100,11 +100,11 @@ class World:
         key = self.keys.partition(TOPIC_ID, number)
         await self.store.commit([], [Put(key, encode_partition(state))])
 
-    async def register(self, node, state=BrokerState.RUNNING):
+    async def register(self, node, state=BrokerState.RUNNING, *, is_full=False):
         if node in self.sessions:
             await self.sessions[node].close()
         session = self.sessions[node] = await self.store.session(9, lambda _: None)
-        value = encode_broker(BrokerValue("h", 9092, state=state))
+        value = encode_broker(BrokerValue("h", 9092, state=state, is_full=is_full))
         revision = await self.store.commit(
             [], [Put(self.keys.live_broker(node), value, session.id)]
         )
@@ -158,6 +158,49 @@ async def test_a_node_that_stops_as_well_gets_nothing(world):
     await world.register(B, BrokerState.DRAINING)
     await world.done(world.hand_overs.leave(world.led))
     assert (await world.state()).leader == C
+
+
+async def test_a_node_that_stops_gives_to_full_ones_only_what_no_other_can_lead(world):
+    await world.begin(state(), state((A, B), isr=(A, B)), state(isr=(A, B), elr=(C,)))
+    await world.register(B, is_full=True)
+    assert await world.done(world.hand_overs.leave(world.led)) == 3
+    assert [(await world.state(number)).leader for number in range(3)] == [C, B, B]
+
+
+async def test_what_there_is_no_space_for_goes_to_in_sync_nodes_with_space(world):
+    await world.begin(state(), state((A, B), isr=(A, B)), state(isr=(A, B), elr=(C,)))
+    await world.register(A, is_full=True)
+    await world.register(B, is_full=True)
+    world.me.broker_epoch = world.follower.image.brokers[A].epoch
+    assert await world.done(world.hand_overs.relieve(world.led)) == 1
+    after = await world.state()
+    assert (after.leader, after.leader_epoch, after.isr) == (C, 6, (B, C))
+    assert [(await world.state(number)).leader for number in (1, 2)] == [A, A]
+    assert [led.yielded for led in world.led] == [1, 0, 0]
+
+
+async def test_what_there_is_no_space_for_goes_to_who_has_all_of_it(world):
+    await world.begin(state(), state(), has=4)
+    for led in world.led:
+        led.min_insync_replicas = 2
+    world.led[1].remotes[C] = 10
+    assert await world.done(world.hand_overs.relieve(world.led)) == 1
+    assert (await world.state(0)).leader == A, "acknowledged by acks=1, it would be lost"
+    assert (await world.state(1)).leader == C
+
+
+async def test_a_full_node_is_not_preferred_until_it_has_had_space_for_a_while(world):
+    await world.begin(state((B, A, C)))
+    await world.register(B, is_full=True)
+    for _ in range(3):
+        assert await world.done(world.hand_overs.prefer(world.led)) == 0
+    entry = await world.store.get(world.keys.live_broker(B))
+    value = encode_broker(BrokerValue("h", 9092))
+    await world.follower.reached(
+        await world.store.commit([], [Put(entry.key, value, entry.session)])
+    )
+    assert await world.done(world.hand_overs.prefer(world.led)) == 0
+    assert await world.done(world.hand_overs.prefer(world.led)) == 1
 
 
 async def test_appends_wait_until_the_followers_have_all_but_not_for_long(world):
