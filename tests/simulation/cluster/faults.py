@@ -33,6 +33,8 @@ FAULTS = (
     "clock",
     "absence",
 )
+FULL_SECONDS = 15.0
+"""Within which others lead what a node without space has led."""
 ABSENCE_SECONDS = 20.0
 """Within which the others have seen that a node is away, besides one and a half times
 ``replica.lag.time.max.ms``."""
@@ -261,6 +263,40 @@ class Nemesis(OfCopies, OfLeaders):
             await self._while(3.0)
             for _ in range(self.random.randint(1, 3)):
                 await self._elect_twice()
+
+    async def _full_disk(self, machine):
+        end = self.world.loop.now + self.random.choice([5.0, FULL_SECONDS, 2 * FULL_SECONDS])
+        began, is_alone = self.world.loop.now, True
+        with self._full([machine]):
+            while self.world.loop.now < end:
+                await self.world.sleep(1.0)
+                are_up = all(one.is_up for one in self.world.machines)
+                is_alone = is_alone and self.lasting == 1 and are_up
+            if is_alone and self.world.loop.now - began >= FULL_SECONDS:
+                self.world.ledger.counts["full disks that were looked at"] += 1
+                self.world.inspector.look_for_full(machine)
+
+    async def _full_disks(self, machine):
+        """Several nodes have no space, as where they share a disk."""
+        others = self._others(machine)
+        self.random.shuffle(others)
+        with self._full([machine, *others[: self.random.choice([1, 2])]]):
+            await self._while(self.random.choice([3.0, 10.0, 25.0]))
+
+    @contextmanager
+    def _full(self, machines):
+        """Let others use all space but for less than what is to be kept free; or all, to a byte."""
+        used = []
+        for machine in machines:
+            disk, left_bytes = machine.disk, self.random.choice([50_000, 5_000, 0])
+            used_bytes = max(disk.free_bytes("/") - left_bytes, 0)
+            disk.take(linked=True, growth_bytes=used_bytes, path="/")
+            used.append((disk, used_bytes))
+        try:
+            yield
+        finally:
+            for disk, used_bytes in used:
+                disk.take(linked=True, growth_bytes=-used_bytes, path="/")
 
     async def _sync_error(self, machine):
         machine.trouble.fails_once = self.random.choice(LOG_DIRS)

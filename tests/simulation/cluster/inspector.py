@@ -124,6 +124,18 @@ class Inspector:
                     self.world.problem(f"{machine.name}: {where}: {text}")
                     return
 
+    def look_for_full(self, full):
+        """Find what a node without space leads though somebody else could, for long by now."""
+        brokers = full.broker.node.data.follower.image.brokers
+        roomy = {one for one, broker in brokers.items() if not broker.registration.is_full}
+        for where, partition in self._hosted(full).items():
+            others = roomy.intersection(partition.state.isr) - {full.number}
+            if partition.is_leader and others:
+                self.world.problem(
+                    f"{full.name} has no space, and leads {where}: {partition.state}"
+                )
+                return
+
     def is_whole(self):
         """Tell whether every partition is led, its ISR is full, and its replicas have it all."""
         return not self.what_is_missing()

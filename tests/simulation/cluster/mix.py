@@ -26,7 +26,7 @@ CLIENTS = {
 THEME_CHANCE = 0.6
 LATER_CHANCE = 0.25
 LATEST_CHANCE = 0.1
-NEWEST_CHANCE = 0.07
+NEWEST_CHANCE = 0.15
 
 
 def cluster_mix_of(seed):
@@ -93,7 +93,6 @@ def cluster_mix_of(seed):
     newest = random.Random(f"{seed}/cluster/newest")
     if newest.random() < NEWEST_CHANCE:
         _turn_to(mix, newest.choice(NEWEST_THEMES), newest)
-        mix.faults = ["old-copy", *mix.faults]
     return mix
 
 

@@ -195,11 +195,19 @@ LATEST_THEMES = (
 NEWEST_THEMES = (
     Theme(
         "old copies of disks are put back",
-        ("old-copy", "old-copy", "kill", "power", "stop-in-turn", "isolate", "absence"),
+        (*3 * ("old-copy",), "kill", "power", "stop-in-turn", "isolate", "absence"),
         LOAD,
         {"faults_overlap": True, "pause_seconds": 0.3},
         {"replica.lag.time.max.ms": ["2000", "10000"]},
         SMALL,
     ),
+    Theme(
+        "disks are full while leaders change",
+        ("full-disk", "full-disk", "full-disks", "kill", "stop", "isolate", "cut-store", "depose"),
+        {**FEW_WRITERS, "deleter": (0, 1), "administrator": (0, 1), "committer": (0, 1)},
+        {},
+        {"replica.lag.time.max.ms": ["2000", "10000"]},
+        SMALL,
+    ),
 )
-"""As above."""
+"""Drawn by one more stream."""
