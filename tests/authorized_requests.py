@@ -68,8 +68,9 @@ class Requests:
         topics = [] if rng.random() < 0.4 else [{"name": name} for name in self.some(TOPIC)]
         topics = [one for one in topics if one["name"] != "nobody"]  # Kafka: -1, as ever.
         cursor = None
-        if topics and rng.random() < 0.3:
-            cursor = {"topic_name": rng.choice(topics)["name"], "partition_index": 0}
+        if rng.random() < 0.3:
+            begin = rng.choice(topics)["name"] if topics else "t-b"
+            cursor = {"topic_name": begin, "partition_index": rng.choice((0, 0, -1))}
         fields = {"topics": topics, "response_partition_limit": 100, "cursor": cursor}
         return "describe_topic_partitions", 0, fields
 

@@ -383,44 +383,6 @@ def test_describe_cluster_endpoint_type(wire, endpoint_type, code):
     assert wire.call("describe_cluster", 1, endpoint_type=endpoint_type)["error_code"] == code
 
 
-def described(wire, names, limit=2000, cursor=None):
-    got = wire.call(
-        "describe_topic_partitions",
-        0,
-        topics=[{"name": name} for name in names],
-        response_partition_limit=limit,
-        cursor=cursor,
-    )
-    rows = [
-        (t["error_code"], t["name"], [p["partition_index"] for p in t["partitions"]])
-        for t in got["topics"]
-    ]
-    return rows, got["next_cursor"]
-
-
-def test_describe_topic_partitions_pages_through_a_cursor(wire, topic_name):
-    first, second = topic_name + "-a", topic_name + "-b"
-    wire.create_topic(second, 1)
-    wire.create_topic(first, 2)
-    both = [second, first]
-    assert described(wire, both) == ([(0, first, [0, 1]), (0, second, [0])], None)
-    rows, cursor = described(wire, both, 1)
-    assert (rows, cursor) == ([(0, first, [0])], {"topic_name": first, "partition_index": 1})
-    rows, cursor = described(wire, both, 1, cursor)
-    assert rows == [(0, first, [1])]
-    assert cursor == {"topic_name": second, "partition_index": 0}
-    assert described(wire, both, 1, cursor) == ([(0, second, [0])], None)
-    assert described(wire, both, 0)[0] == [(0, first, [0])]
-
-
-def test_describe_topic_partitions_errors(wire, topic):
-    rows, _ = described(wire, ["nobody-made-this", topic[0]])
-    assert sorted(rows) == [(0, topic[0], [0, 1]), (3, "nobody-made-this", [])]
-    assert described(wire, ["../x"])[0] == [(17, "../x", [])]
-    cursor = {"topic_name": topic[0], "partition_index": -1}
-    assert described(wire, [topic[0]], cursor=cursor)[0] == [(42, topic[0], [])]
-
-
 def configs(wire, kind, name, keys=None, version=4, **fields):
     asked = [{"resource_type": kind, "resource_name": name, "configuration_keys": keys}]
     return wire.call("describe_configs", version, resources=asked, **fields)["results"][0]

@@ -25,8 +25,8 @@ EMPTY = {"describe_cluster", "list_groups", "list_transactions"}
 """They leave out what may not be seen, and have no error for it."""
 FOR_ALL = {"metadata", "describe_topic_partitions", "offset_fetch", "describe_log_dirs"}
 """They do so where they are asked for everything."""
-SENSELESS = {"sync_group": {23}, "create_topics": {42}}
-"""What some requests are refused for in any case: half of a protocol, an internal topic."""
+SENSELESS = {"describe_topic_partitions": {42}, "sync_group": {23}, "create_topics": {42}}
+"""What some are refused for in any case: a cursor below 0, half a protocol, an internal topic."""
 OPEN = {"api_versions", "sasl_handshake", "sasl_authenticate"}
 """Part of the way in."""
 TOKENS = {f"{verb}_delegation_token" for verb in ("create", "renew", "expire", "describe")}

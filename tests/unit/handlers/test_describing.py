@@ -13,6 +13,7 @@ from ottla.handlers.apis.describe_cluster import DescribeCluster
 from ottla.handlers.apis.describe_configs import DescribeConfigs
 from ottla.handlers.apis.describe_topic_partitions import DescribeTopicPartitions
 from ottla.handlers.apis.metadata import Metadata
+from ottla.handlers.authorization.describing import describe_topic_partitions
 from ottla.handlers.call import Call
 from ottla.handlers.client import Client
 from ottla.handlers.leadership import Leaderships
@@ -275,6 +276,25 @@ def test_a_page_that_is_full_ends_before_a_topic_that_does_not_exist(pages):
     assert answer.next_cursor == Cursor(topic_name="bb", partition_index=0)
     (rest,) = pages("b", "bb", limit=1, cursor=answer.next_cursor).topics
     assert (rest.name, rest.error_code) == ("bb", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+@pytest.mark.parametrize("topics", [[], ["secret", "seen", "secret"]])
+def test_a_cursor_below_zero_is_refused_before_anybodys_rights_count(topics):
+    """A page of all topics was refused with the name of each that the client may see."""
+    guard = describe_topic_partitions(SimpleNamespace(topics={"seen": None, "secret": None}))
+    access = SimpleNamespace(may_topic=lambda _, name, **__: name == "seen")
+    request = DescribeTopicPartitionsRequest(
+        response_partition_limit=2000,
+        topics=[TopicRequest(name=name) for name in topics],
+        cursor=Cursor(topic_name="seen", partition_index=-1),
+    )
+    image = SimpleNamespace(topics={"seen": None, "secret": None})
+    handler = DescribeTopicPartitions(image, None, partition_limit=1)
+    call = SimpleNamespace(api_version=0)
+    answer = served(guard(request, call, access, lambda one: served(handler.handle(one, call))))
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [
+        (name, ErrorCode.INVALID_REQUEST) for name in topics
+    ]
 
 
 # DescribeCluster.

@@ -45,8 +45,9 @@ class DescribeTopicPartitions:
             is_usable = cursor.partition_index >= 0 and (
                 not request.topics or cursor.topic_name in asked
             )
-            if not is_usable:
-                return DescribeTopicPartitionsResponse(topics=(yield from each(names, _refused)))
+            if not is_usable:  # As Kafka: what was named, as it was; nobody named all topics.
+                refused = yield from each(request.topics, lambda topic: _refused(topic.name))
+                return DescribeTopicPartitionsResponse(topics=refused)
             names = [name for name in names if name >= cursor.topic_name]
         room = max(min(request.response_partition_limit, self._partition_limit), 1)
         topics: list[DescribeTopicPartitionsResponseTopic] = []

@@ -165,16 +165,16 @@ def describe_topic_partitions(image: MetadataImage) -> Guard:
         if wants_all:
             named = yield from each(list(image.topics), lambda name: TopicRequest(name=name))
         cursor = request.cursor
-        if cursor is not None and cursor.partition_index >= 0:
+        if cursor is not None:
             begins = cursor.topic_name
             is_named = yield from any_in_steps(named, lambda one: one.name == begins)
-            if not wants_all and not is_named:
-                return serve(request)  # The handler refuses it.
+            if cursor.partition_index < 0 or not (wants_all or is_named):
+                return serve(request)  # The handler refuses it, before anybody's rights count.
         seen, refused = yield from sifted(
             named,
             lambda one: access.may_topic(Operation.DESCRIBE, one.name, quiet=wants_all),
         )
-        if cursor is not None and cursor.partition_index >= 0:
+        if cursor is not None:
             begins = cursor.topic_name
             seen, _ = yield from sifted(seen, lambda one: one.name >= begins)
             refused, _ = yield from sifted(refused, lambda one: one.name >= begins)
