@@ -4,8 +4,9 @@ Owns the order in which layers win. Knows nothing of files, stores or the wire; 
 those and pass layers of texts. A change makes a new Config, so nobody sees half of a change.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import dropwhile
 from typing import NamedTuple, TypeVar, cast
 
 from ottla.config.option import InvalidConfig, Option, Source, Table, value_text
@@ -79,25 +80,33 @@ class Config:
         return Config(self.table, *layers, *self._layers, beneath=self._beneath)
 
     def settings(self, option: Option[object]) -> tuple[Setting, ...]:
-        """Return the value of every layer that sets the option, the one in force first.
+        """Return what gives the option its value, the one in force first, as Kafka lists it.
 
-        The default, if there is one, comes last.
+        Of each layer, and last of the defaults: the option itself, then those it falls back on.
+        Nothing when only these are set: their unit is another one.
         """
-        return tuple(self._settings(option))
-
-    def _settings(self, option: Option[object]) -> Iterator[Setting]:
-        for layer in self._layers:
-            if option.key in layer.texts:
-                value = option.parse(layer.texts[option.key])
-                yield Setting(option.key, value_text(value), layer.source)
         if self._beneath is None:
-            if option.default is not None:
-                yield Setting(option.key, value_text(option.default), Source.DEFAULT)
-            return
-        for rank, (followed, _) in enumerate(option.follows):
-            for setting in self._beneath.settings(followed):
-                if rank == 0 or setting.source is not Source.DEFAULT:  # as Kafka lists them
-                    yield setting
+            return tuple(dropwhile(lambda one: one.key != option.key, self._synonyms(option)))
+        own = self._of_layers([option])
+        followed = self._beneath.settings(option.follows[0].option) if option.follows else ()
+        return (*own, *followed)
+
+    def _synonyms(self, option: Option[object]) -> Iterator[Setting]:
+        """Yield the settings of the option and of those it falls back on, the strongest first."""
+        chain = [option]
+        while (further := chain[-1].falls_back_on) is not None:
+            chain.append(further)
+        yield from self._of_layers(chain)
+        for one in chain:
+            if one.default is not None:
+                yield Setting(one.key, value_text(one.default), Source.DEFAULT)
+
+    def _of_layers(self, options: Sequence[Option[object]]) -> Iterator[Setting]:
+        for layer in self._layers:
+            for one in options:
+                if one.key in layer.texts:
+                    value = one.parse(layer.texts[one.key])
+                    yield Setting(one.key, value_text(value), layer.source)
 
     def _inherit(self, beneath: "Config") -> None:
         """Take the values of unset options from the broker's options that they follow.

@@ -32,6 +32,14 @@ LOG_SEGMENT_BYTES = Option(
     at_least(1 << 20),
     "bytes",
 )
+LOG_ROLL_HOURS = Option(
+    "log.roll.hours",
+    INT,
+    168,
+    "The age at which the active segment rolls.",
+    validator=POSITIVE,
+    unit="hours",
+)
 LOG_ROLL_MS: Option[int | None] = Option(
     "log.roll.ms",
     LONG,
@@ -40,13 +48,14 @@ LOG_ROLL_MS: Option[int | None] = Option(
     CLUSTER_WIDE,
     POSITIVE,
     "ms",
+    falls_back_on=LOG_ROLL_HOURS,
 )
-LOG_ROLL_HOURS = Option(
-    "log.roll.hours",
+LOG_ROLL_JITTER_HOURS = Option(
+    "log.roll.jitter.hours",
     INT,
-    168,
-    "The age at which the active segment rolls.",
-    validator=POSITIVE,
+    0,
+    "The longest random time by which segments roll earlier, so that not all roll at once.",
+    validator=NOT_NEGATIVE,
     unit="hours",
 )
 LOG_ROLL_JITTER_MS: Option[int | None] = Option(
@@ -57,14 +66,7 @@ LOG_ROLL_JITTER_MS: Option[int | None] = Option(
     CLUSTER_WIDE,
     NOT_NEGATIVE,
     "ms",
-)
-LOG_ROLL_JITTER_HOURS = Option(
-    "log.roll.jitter.hours",
-    INT,
-    0,
-    "The longest random time by which segments roll earlier, so that not all roll at once.",
-    validator=NOT_NEGATIVE,
-    unit="hours",
+    falls_back_on=LOG_ROLL_JITTER_HOURS,
 )
 LOG_INDEX_INTERVAL_BYTES = Option(
     "log.index.interval.bytes",
@@ -102,15 +104,6 @@ LOG_FLUSH_INTERVAL_MESSAGES = Option(
     POSITIVE,
     deviates="Kafka's is 9223372036854775807: it leaves durability to replication.",
 )
-LOG_FLUSH_INTERVAL_MS: Option[int | None] = Option(
-    "log.flush.interval.ms",
-    LONG,
-    None,
-    "The longest time until records are fsynced; if not set, log.flush.scheduler.interval.ms.",
-    CLUSTER_WIDE,
-    NOT_NEGATIVE,
-    "ms",
-)
 LOG_FLUSH_SCHEDULER_INTERVAL_MS = Option(
     "log.flush.scheduler.interval.ms",
     LONG,
@@ -119,6 +112,16 @@ LOG_FLUSH_SCHEDULER_INTERVAL_MS = Option(
     " flush.ms of all topics requires.",
     validator=NOT_NEGATIVE,
     unit="ms",
+)
+LOG_FLUSH_INTERVAL_MS: Option[int | None] = Option(
+    "log.flush.interval.ms",
+    LONG,
+    None,
+    "The longest time until records are fsynced; if not set, log.flush.scheduler.interval.ms.",
+    CLUSTER_WIDE,
+    NOT_NEGATIVE,
+    "ms",
+    falls_back_on=LOG_FLUSH_SCHEDULER_INTERVAL_MS,
 )
 LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS = Option(
     "log.flush.offset.checkpoint.interval.ms",
@@ -144,6 +147,23 @@ REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = Option(
     validator=POSITIVE,
     unit="ms",
 )
+LOG_RETENTION_HOURS = Option(
+    "log.retention.hours",
+    INT,
+    168,
+    "log.retention.ms in hours.",
+    validator=at_least(-1),
+    unit="hours",
+)
+LOG_RETENTION_MINUTES: Option[int | None] = Option(
+    "log.retention.minutes",
+    INT,
+    None,
+    "log.retention.ms in minutes; if not set, log.retention.hours.",
+    validator=at_least(-1),
+    unit="minutes",
+    falls_back_on=LOG_RETENTION_HOURS,
+)
 LOG_RETENTION_MS: Option[int | None] = Option(
     "log.retention.ms",
     LONG,
@@ -153,22 +173,7 @@ LOG_RETENTION_MS: Option[int | None] = Option(
     CLUSTER_WIDE,
     at_least(-1),
     "ms",
-)
-LOG_RETENTION_MINUTES: Option[int | None] = Option(
-    "log.retention.minutes",
-    INT,
-    None,
-    "log.retention.ms in minutes; if not set, log.retention.hours.",
-    validator=at_least(-1),
-    unit="minutes",
-)
-LOG_RETENTION_HOURS = Option(
-    "log.retention.hours",
-    INT,
-    168,
-    "log.retention.ms in hours.",
-    validator=at_least(-1),
-    unit="hours",
+    falls_back_on=LOG_RETENTION_MINUTES,
 )
 LOG_RETENTION_BYTES = Option(
     "log.retention.bytes",

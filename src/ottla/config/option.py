@@ -82,8 +82,8 @@ class Option(Generic[T_co]):
     """One option; immutable. ``config[OPTION]`` has the type of its default."""
 
     __slots__ = (
-        "default", "deviates", "doc", "follows", "internal", "key", "scope", "sensitive", "type",
-        "unit", "validator",
+        "default", "deviates", "doc", "falls_back_on", "follows", "internal", "key", "scope",
+        "sensitive", "type", "unit", "validator",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913, PLR0917 - a row of the tables has so many columns
@@ -99,6 +99,7 @@ class Option(Generic[T_co]):
         sensitive: bool = False,
         internal: bool = False,
         follows: tuple["Follows", ...] = (),
+        falls_back_on: "Option[object] | None" = None,
         deviates: str = "",
     ) -> None:
         self.key = key
@@ -115,6 +116,8 @@ class Option(Generic[T_co]):
         """True: accepted, but neither listed nor documented (Kafka's word for such options)."""
         self.follows = follows
         """The broker options that give a topic or group option its default, strongest first."""
+        self.falls_back_on = falls_back_on
+        """The broker option that counts when this one is not set; None: there is none."""
         self.deviates = deviates
         """Why the default is not Kafka's; "" when it is."""
 
