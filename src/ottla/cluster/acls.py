@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.acl_values import acl_digest, encode_acl
+from ottla.metadata.answering import store_answers, unsure
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import (
@@ -55,7 +56,7 @@ class Acls:
         try:
             await self._follower.catch_up()
         except (Unavailable, Ambiguous) as error:
-            return _unsure(error)
+            return unsure(error).as_value()
         return None
 
     def delete(self, acls: Sequence[Acl]) -> Pending[dict[Acl, Outcome]]:
@@ -67,7 +68,7 @@ class Acls:
         try:
             await self._follower.catch_up()
         except (Unavailable, Ambiguous) as error:
-            return [_unsure(error)] * len(acls)
+            return [unsure(error).as_value()] * len(acls)
         known, wanted = self._follower.image.acls, {}
         for number, acl in enumerate(acls, 1):
             if acl not in outcomes:
@@ -110,16 +111,12 @@ class Acls:
                 # A removal without an answer, carried out late, would take an ACL along that was
                 # made anew: what goes is guarded.
                 going = [op.key for op in ops if isinstance(op, Delete)]
-                await self._follower.mirror.commit_as_seen(going, ops)
-            except (Unavailable, Ambiguous) as error:
-                for acl in some:
-                    outcomes[acl] = _unsure(error)
+                with store_answers():
+                    await self._follower.mirror.commit_as_seen("these ACLs", going, ops)
+            except KafkaError as error:
+                refusal = error.as_value()
+                outcomes |= dict.fromkeys(some, refusal)
             await asyncio.sleep(0)
-
-
-def _unsure(error: Exception) -> KafkaError:
-    why = f"the metadata store does not answer for sure: {error}"
-    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, why).as_value()
 
 
 def why_invalid(acl: Acl) -> Outcome:

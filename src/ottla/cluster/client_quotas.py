@@ -13,6 +13,7 @@ from urllib.parse import quote
 from ottla.config.addresses import address_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import INT32_MAX, INT64_MAX, QUOTA_DEFAULT, QuotaEntity
+from ottla.metadata.answering import store_answers, unsure
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import (
@@ -22,7 +23,6 @@ from ottla.metadata.store import (
     Ambiguous,
     Delete,
     Guard,
-    GuardFailed,
     MetadataStore,
     Op,
     Put,
@@ -38,8 +38,6 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 """What a filter matches."""
 ALTERATIONS_MAX = 1_000
 """The most entities that one request may change."""
-ATTEMPTS_MAX = 10
-"""How often a change is tried that somebody else's comes before."""
 KEY_BYTES_ELSE = 200
 """The most bytes of a quota's key without the names in it."""
 
@@ -108,7 +106,7 @@ class ClientQuotas:
         try:
             await self._follower.catch_up()
         except (Unavailable, Ambiguous) as error:
-            doubt = _unsure(error)
+            doubt = unsure(error)
         found = checked(alterations, self.known, self._entities_max)
         outcomes = [Outcome(one.parts, one.error or doubt) for one in found]
         wanted = [(at, one.plan) for at, one in enumerate(found) if one.plan is not None]
@@ -117,23 +115,20 @@ class ClientQuotas:
         for begin in range(0, len(wanted), OPS_MAX):
             some = wanted[begin : begin + OPS_MAX]
             try:
-                await self._make([plan for _, plan in some])
-            except (Unavailable, Ambiguous, GuardFailed) as error:
+                with store_answers():
+                    await self._make([plan for _, plan in some])
+            except KafkaError as error:
+                refusal = error.as_value()
                 for at, _ in some:
-                    outcomes[at] = Outcome(outcomes[at].parts, _unsure(error))
+                    outcomes[at] = Outcome(outcomes[at].parts, refusal)
             await asyncio.sleep(0)
         return outcomes
 
     async def _make(self, plans: Sequence["Plan"]) -> None:
         """Commit changes, merged with those that others make at the same time."""
-        for _ in range(ATTEMPTS_MAX - 1):
-            try:
-                await self._attempt(plans)
-            except GuardFailed:
-                await self._follower.catch_up()
-            else:
-                return
-        await self._attempt(plans)
+        await self._follower.mirror.contests.won(
+            "the quotas of these entities", lambda: self._attempt(plans)
+        )
 
     async def _attempt(self, plans: Sequence["Plan"]) -> None:
         """Commit unless somebody has changed one of the entities: raises GuardFailed then."""
@@ -315,11 +310,6 @@ def parts_of(entity: QuotaEntity) -> tuple[Part, ...]:
     """Return an entity as on the wire."""
     named = zip(TYPES, (entity.client_id, entity.user, entity.ip), strict=True)
     return tuple((kind, name or None) for kind, name in named if name is not None)
-
-
-def _unsure(error: Exception) -> KafkaError:
-    why = f"the metadata store does not answer for sure: {error}"
-    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
 
 
 def _invalid(why: str) -> KafkaError:

@@ -23,28 +23,24 @@ from ottla.config.topic import TOPIC_TABLE
 from ottla.config.unused import why_refused
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import INT32_MAX, NodeId
+from ottla.metadata.answering import store_answers
 from ottla.metadata.image import ImageFollower, MetadataImage
 from ottla.metadata.keys import ConfigType, Keys
 from ottla.metadata.store import (
     ABSENT,
     KEY_BYTES_MAX,
     VALUE_BYTES_MAX,
-    Ambiguous,
     Delete,
     Guard,
-    GuardFailed,
     MetadataStore,
     Op,
     Put,
-    Unavailable,
 )
 from ottla.metadata.values import decode_config, encode_config
 from ottla.pending import Pending, pending_of
 
 logger = logging.getLogger(__name__)
 
-ATTEMPTS_MAX = 10
-"""How often a change is tried when others keep changing the same config."""
 EACH_TURN = 16
 """How many resources of a request are begun in one turn of the loop: 2 ms at most."""
 CHANGES_MAX = 1000
@@ -148,12 +144,10 @@ class Configs:
             if len(outcomes) % EACH_TURN == EACH_TURN - 1:
                 await asyncio.sleep(0)  # Resources that are refused at once never wait otherwise.
             try:
-                await self._alter(alteration, validate_only)
+                with store_answers():
+                    await self._alter(alteration, validate_only)
             except KafkaError as error:
                 outcomes.append(error.as_value())  # Its traceback would refer to the list itself.
-            except (Unavailable, Ambiguous) as error:
-                why = f"the metadata store does not answer for sure: {error}"
-                outcomes.append(KafkaError(ErrorCode.REQUEST_TIMED_OUT, why))
             else:
                 outcomes.append(None)
         return outcomes
@@ -161,14 +155,10 @@ class Configs:
     async def _alter(self, alteration: Alteration, validate_only: bool) -> None:
         target = self._target(alteration)
         _check_changes(alteration.changes)
-        for _ in range(ATTEMPTS_MAX):
-            try:
-                await self._attempt(alteration, target, validate_only)
-            except GuardFailed:
-                continue
-            return
-        why = f"the config of {alteration.resource_name} is changed by others all the time"
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
+        await self._follower.mirror.contests.won(
+            f"the configs of {target.config_type.value} {target.name!r}",
+            lambda: self._attempt(alteration, target, validate_only),
+        )
 
     async def _attempt(self, alteration: Alteration, target: _Target, validate_only: bool) -> None:
         """Merge with the current texts and commit. Raises GuardFailed if these changed meanwhile.

@@ -9,9 +9,8 @@ client is answered when this node serves what was created. Source: ADR 5; KIP-51
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ottla.cluster.census import TopicCensus
 from ottla.cluster.claims import Claims
@@ -37,20 +36,19 @@ from ottla.env.rng import Rng
 from ottla.env.tasks import begin_task
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicId
+from ottla.metadata.answering import store_answers
 from ottla.metadata.image import ImageFollower, TopicImage
 from ottla.metadata.keys import ConfigType, Keys
 from ottla.metadata.store import (
     ABSENT,
     OPS_MAX,
     VALUE_BYTES_MAX,
-    Ambiguous,
     Delete,
     Guard,
     GuardFailed,
     MetadataStore,
     Op,
     Put,
-    Unavailable,
     in_commits,
 )
 from ottla.metadata.values import (
@@ -67,10 +65,7 @@ from ottla.pending import Pending, outcome_of
 logger = logging.getLogger(__name__)
 
 _IS_THERE = ErrorCode.TOPIC_ALREADY_EXISTS
-ATTEMPTS_MAX = 10
-"""How often a deletion is tried when others keep changing the topic."""
-
-
+Made = TypeVar("Made")
 Take = Callable[[int], None]
 """Counts partitions before they are created or deleted, or checked for that. Raises KafkaError if
 they must not be."""
@@ -120,8 +115,8 @@ class Controller:
         """Build it; ``internal_topics``: how to create these when a client asks for them."""
         self._hosted = hosted
         self._node_id = hosted.node_id
-        self._deleting: dict[TopicId, TopicImage] = {}
-        """Use: topics that a client of this node has deleted, as they were at last."""
+        self._deleting: dict[TopicId, TopicImage | None] = {}
+        """Use: topics that a client of this node deletes, as they were at last; None: still are."""
         self._store = store
         self._keys = keys
         self._follower = follower
@@ -311,11 +306,19 @@ class Controller:
         if validate_only:
             take(len(self._plan_more(wanted)[1]))
             return
-        async with self._claims.name(wanted.name):
+        counted = False
+
+        async def attempt() -> None:
+            nonlocal counted
             topic, added = self._plan_more(wanted)
-            take(len(added))
+            if not counted:
+                take(len(added))
+                counted = True
             with self._claims.partitions(added):
                 await self._write_more(topic, added)
+
+        async with self._claims.name(wanted.name):
+            await self._won(wanted.name, attempt)
         await outcome_of(self._hosted.done(wanted.name))
 
     def _plan_more(self, wanted: NewPartitions) -> tuple[TopicImage, list[Assignment]]:
@@ -331,22 +334,17 @@ class Controller:
 
     async def _write_more(self, topic: TopicImage, added: Sequence[Assignment]) -> None:
         key, present = self._keys.topic(topic.name), len(topic.partitions)
-        with _store_answers():
+        with store_answers():
             entry = await self._store.get(key)
         value = None if entry is None else decode_topic(entry.value)
         if entry is None or value is None or value[:2] != (topic.topic_id, present):
-            why = f"the topic {topic.name} was changed by somebody else just now"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+            raise GuardFailed(Guard(key), entry)  # The image does not have the last change yet.
         grown = TopicValue(topic.topic_id, present + len(added), value.grown_from or present)
-        try:
-            await self._commit_last(
-                [Guard(key, mod_rev=entry.mod_rev)],
-                self._partition_ops(topic.topic_id, present, added),
-                [Put(key, encode_topic(grown))],
-            )
-        except GuardFailed as error:
-            why = f"the topic {topic.name} was changed by somebody else just now"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, why) from error
+        await self._commit_last(
+            [Guard(key, mod_rev=entry.mod_rev)],
+            self._partition_ops(topic.topic_id, present, added),
+            [Put(key, encode_topic(grown))],
+        )
 
     # Delete.
 
@@ -385,22 +383,24 @@ class Controller:
         if may_delete is not None and not may_delete(asked.name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         take(len(asked.partitions))
-        for _ in range(ATTEMPTS_MAX):
-            self._deleting[asked.topic_id] = asked
-            try:
-                async with self._claims.name(asked.name):
-                    topic = await self._mark_deleted(asked)
-            except GuardFailed:
-                continue  # It got more partitions in between, or was deleted.
-            finally:
-                self._deleting.pop(asked.topic_id, None)
-            if topic is None:
-                raise KafkaError(gone)
-            await outcome_of(self._hosted.done(topic.name))
-            await self._forget(topic)
-            return topic.name, topic.topic_id
-        why = f"the topic {asked.name} is changed by others all the time"
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
+        async with self._claims.name(asked.name):
+            topic = await self._won(asked.name, lambda: self._delete_once(asked))
+        if topic is None:
+            raise KafkaError(gone)
+        await outcome_of(self._hosted.done(topic.name))
+        await self._forget(topic)
+        return topic.name, topic.topic_id
+
+    async def _delete_once(self, asked: TopicImage) -> TopicImage | None:
+        """Do as ``_mark_deleted``; carry out what another node, which was faster, has deleted."""
+        self._deleting[asked.topic_id] = topic = None
+        try:
+            topic = await self._mark_deleted(asked)
+        finally:
+            last = self._deleting.pop(asked.topic_id)
+            if topic is None and last is not None:
+                self.carry_out_deletions([last])
+        return topic
 
     async def _mark_deleted(self, asked: TopicImage) -> TopicImage | None:
         """Delete the topic's keys, leave the mark, and return the topic as it was then.
@@ -408,7 +408,7 @@ class Controller:
         None: it does not exist any more. Raises GuardFailed when it changed in between; KafkaError.
         """
         key = self._keys.topic(asked.name)
-        with _store_answers():
+        with store_answers():
             entry = await self._store.get(key)
             if entry is None or decode_topic(entry.value).topic_id != asked.topic_id:
                 return None
@@ -426,9 +426,9 @@ class Controller:
                 Delete(self._keys.config(ConfigType.TOPIC, topic.name)),
             ],
         )
-        last = self._deleting.get(topic.topic_id, topic)
+        last = self._deleting.get(topic.topic_id) or topic
         if added := _nodes_of(last).difference(nodes):  # By a reassignment just before.
-            with _store_answers():
+            with store_answers():
                 await add_to_mark(self._store, self._keys, last, added)
         return topic
 
@@ -447,7 +447,7 @@ class Controller:
         """
         if self._hosted.has_directory_left(topic.name):
             return
-        with _store_answers():
+        with store_answers():
             await clear_mark(self._store, self._keys, topic.topic_id, self._node_id)
 
     def carry_out_deletions(self, topics: Iterable[TopicImage]) -> None:
@@ -469,23 +469,18 @@ class Controller:
 
     async def _catch_up(self) -> None:
         """Hear of what was done by way of other nodes before. Raises KafkaError."""
-        with _store_answers():
+        with store_answers():
             await self._follower.catch_up()
+
+    async def _won(self, topic: str, attempt: Callable[[], Awaitable[Made]]) -> Made:
+        """Have ``attempt`` change a topic before others do. Raises KafkaError."""
+        with store_answers():
+            return await self._follower.mirror.contests.won(f"the topic {topic}", attempt)
 
     async def _commit(self, guards: list[Guard], ops: list[Op]) -> None:
         """Commit, and wait until this node's image has it. Raises GuardFailed, KafkaError."""
-        with _store_answers():
+        with store_answers():
             await self._follower.reached(await self._store.commit(guards, ops))
-
-
-@contextmanager
-def _store_answers() -> Iterator[None]:
-    """Raise KafkaError when the metadata store does not answer, or not for sure."""
-    try:
-        yield
-    except (Unavailable, Ambiguous) as error:
-        why = f"the metadata store does not answer for sure: {error}"
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from error
 
 
 def _nodes_of(topic: TopicImage) -> set[NodeId]:

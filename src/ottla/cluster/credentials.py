@@ -16,6 +16,7 @@ from urllib.parse import quote
 from ottla.env.executor import Executor, run
 from ottla.env.rng import Rng
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.answering import store_answers, unsure
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
 from ottla.metadata.mirror import update
@@ -144,25 +145,25 @@ class Credentials:
         try:
             await self._follower.catch_up()
         except (Unavailable, Ambiguous) as error:
-            why = f"the metadata store does not answer for sure: {error}"
-            return {one.name: KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) for one in alterations}
+            return {one.name: unsure(error) for one in alterations}
         outcomes = checked(alterations, self.known, self._credentials_max)
         wanted = [one for one in alterations if outcomes[one.name] is None]
         for begin in range(0, len(wanted), OPS_MAX):
             some = wanted[begin : begin + OPS_MAX]
             try:
-                await self._commit(some)
-            except (Unavailable, Ambiguous) as error:
-                why = f"the metadata store does not answer for sure: {error}"
-                for one in some:
-                    outcomes[one.name] = KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
+                with store_answers():
+                    await self._commit(some)
+            except KafkaError as error:
+                refusal = error.as_value()
+                outcomes |= {one.name: refusal for one in some}
             await asyncio.sleep(0)
         return outcomes
 
     async def _commit(self, alterations: Sequence[Alteration]) -> None:
         """Commit, guarded by what there is: else one without an answer might undo a later one."""
         ops = [self._op(one) for one in alterations]
-        await self._follower.mirror.commit_as_seen([op.key for op in ops], ops)
+        keys = [op.key for op in ops]
+        await self._follower.mirror.commit_as_seen("the credentials of these users", keys, ops)
 
     def _op(self, alteration: Alteration) -> Op:
         mechanism = alteration.mechanism

@@ -8,11 +8,10 @@ from collections.abc import Iterable
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.answering import store_answers
+from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
-from ottla.metadata.store import ABSENT, Delete, Guard, GuardFailed, MetadataError, MetadataStore
-
-ATTEMPTS_MAX = 10
+from ottla.metadata.store import ABSENT, Delete, Guard, MetadataStore
 
 
 async def forget(store: MetadataStore, keys: Keys, nodes: Iterable[NodeId]) -> int:
@@ -31,10 +30,10 @@ async def forget(store: MetadataStore, keys: Keys, nodes: Iterable[NodeId]) -> i
 class Registrations:
     """What is known of nodes, whether they run or not."""
 
-    def __init__(self, store: MetadataStore, keys: Keys, image: MetadataImage) -> None:
+    def __init__(self, store: MetadataStore, keys: Keys, follower: ImageFollower) -> None:
         self._store = store
         self._keys = keys
-        self._image = image
+        self._follower = follower
 
     async def unregister(self, node: int) -> None:
         """Forget a node that does not run.
@@ -42,24 +41,18 @@ class Registrations:
         Raises KafkaError: BROKER_ID_NOT_REGISTERED for one that nothing is known of,
         INVALID_REQUEST for one that runs: it would be known again at once.
         """
-        key, live = self._keys.known_broker(NodeId(node)), self._keys.live_broker(NodeId(node))
-        for _ in range(ATTEMPTS_MAX):
-            if node in self._image.brokers:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {node} is running: stop it")
-            try:
-                known = await self._store.get(key)
-                if known is None:
-                    why = f"Broker ID {node} is not currently registered"
-                    raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, why)
-                guards = [
-                    Guard(key, mod_rev=known.mod_rev),
-                    Guard(live, mod_rev=ABSENT),
-                ]
-                await self._store.commit(guards, [Delete(key)])
-            except GuardFailed:
-                continue
-            except MetadataError as error:
-                why = f"the metadata store does not answer for sure: {error}"
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from error
-            return
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"broker {node} comes and goes all the time")
+        what = f"the registration of broker {node}"
+        with store_answers():
+            await self._follower.mirror.contests.won(what, lambda: self._attempt(NodeId(node)))
+
+    async def _attempt(self, node: NodeId) -> None:
+        """Forget it as it is known now. Raises GuardFailed when it has just come, or gone."""
+        key, live = self._keys.known_broker(node), self._keys.live_broker(node)
+        if node in self._follower.image.brokers:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {node} is running: stop it")
+        known = await self._store.get(key)
+        if known is None:
+            why = f"Broker ID {node} is not currently registered"
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, why)
+        guards = [Guard(key, mod_rev=known.mod_rev), Guard(live, mod_rev=ABSENT)]
+        await self._store.commit(guards, [Delete(key)])

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from ottla.env.clock import Clock, pause
 from ottla.env.tasks import begin_task
+from ottla.metadata.contests import Contests
 from ottla.metadata.store import (
     ABSENT,
     Change,
@@ -54,6 +55,8 @@ class Mirror:
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
+        self.contests = Contests(clock, self.catch_up)
+        """Use: whoever changes what others may change meanwhile."""
         self.on_failed: Callable[[BaseException | None], None] = lambda _: None
         """Called once, on the loop, with the error that ended the mirror; the view stays."""
         self.revision = 0
@@ -87,22 +90,19 @@ class Mirror:
         """Wait until the view has all that anybody committed before. Raises MetadataError."""
         await self.reached(await self._store.commit([], []))
 
-    async def commit_as_seen(self, keys: Iterable[str], ops: Sequence[Op]) -> None:
+    async def commit_as_seen(self, what: str, keys: Iterable[str], ops: Sequence[Op]) -> None:
         """Commit while ``keys`` are as the view has them, or absent as there; wait for the view.
 
-        Tried again by what is there when others change them, too. A commit that is carried out
-        late, its answer lost, thus undoes no later one. Raises as ``MetadataStore.commit``, but not
-        GuardFailed.
+        Tried again by what is there when others change them, too: see ``Contests.won``, also for
+        ``what``. A commit that is carried out late, its answer lost, thus undoes no later one.
+        Raises as ``MetadataStore.commit``, but not GuardFailed; KafkaError.
         """
         guarded = list(keys)
-        while True:
-            try:
-                revision = await self._store.commit([self._guard(key) for key in guarded], ops)
-            except GuardFailed:
-                await self.catch_up()
-                continue
-            await self.reached(revision)
-            return
+
+        async def attempt() -> int:
+            return await self._store.commit([self._guard(key) for key in guarded], ops)
+
+        await self.reached(await self.contests.won(what, attempt))
 
     def _guard(self, key: str) -> Guard:
         entry = self._entries.get(key)

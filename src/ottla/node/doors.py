@@ -127,9 +127,7 @@ def router_for(
             controller=controller,
             configs=work.configs,
             measure_log_dirs=lambda: measure_log_dirs(data.logs, environment),
-            replica_administration=partial(
-                _replica_administration, data, environment, configuration
-            ),
+            replica_administration=partial(_replica_administration, data, configuration),
             registrations=lambda: _registrations(data),
             producer_ids=work.producer_ids,
             coordinators=work.coordinators,
@@ -151,18 +149,16 @@ def router_for(
     return router
 
 
-def _replica_administration(
-    data: Data, environment: Environment, configuration: Configuration
-) -> "ReplicaAdministration":
+def _replica_administration(data: Data, configuration: Configuration) -> "ReplicaAdministration":
     from ottla.node.replicas import make_administration  # noqa: PLC0415 - few ask for it
 
-    return make_administration(data, environment, configuration)
+    return make_administration(data, configuration)
 
 
 def _registrations(data: Data) -> "Registrations":
     from ottla.cluster.registrations import Registrations  # noqa: PLC0415 - few forget nodes
 
-    return Registrations(data.store, data.keys, data.follower.image)
+    return Registrations(data.store, data.keys, data.follower)
 
 
 def _authorization(

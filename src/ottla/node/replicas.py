@@ -103,17 +103,10 @@ def make_replicas(
     )
 
 
-def make_administration(
-    data: Data, environment: Environment, configuration: Configuration
-) -> ReplicaAdministration:
+def make_administration(data: Data, configuration: Configuration) -> ReplicaAdministration:
     """Return what moves replicas and leaders when clients ask for it."""
-    return ReplicaAdministration(
-        data.store,
-        data.keys,
-        data.follower,
-        partial(_election_rules, configuration),
-        environment.waits_clock,
-    )
+    rules = partial(_election_rules, configuration)
+    return ReplicaAdministration(data.store, data.keys, data.follower, rules)
 
 
 def make_elector(data: Data, environment: Environment, configuration: Configuration) -> Elector:

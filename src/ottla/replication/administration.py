@@ -18,12 +18,12 @@ from typing import NamedTuple, TypeVar
 
 from ottla.cluster.in_time import Patience, each_in_time
 from ottla.cluster.topics import checked_assignment
-from ottla.env.clock import Clock, pause
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicId, TopicPartition
+from ottla.metadata.answering import store_answers
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
-from ottla.metadata.store import Guard, GuardFailed, MetadataError, MetadataStore
+from ottla.metadata.store import Guard, GuardFailed, MetadataStore
 from ottla.metadata.values import (
     BrokerState,
     PartitionState,
@@ -45,9 +45,6 @@ from ottla.replication.judged import commit_of, leaders_registration
 AT_ONCE = 40
 """Partitions in one commit: each has a guard, and so may its topic and its leader; that is as many
 as a commit takes."""
-ATTEMPTS_MAX = 20
-AGAIN_SECONDS = 0.05
-"""After a guard that failed: this node's image is behind."""
 
 Outcome = KafkaError | None
 """What becomes of one partition; None: it is as wanted."""
@@ -91,7 +88,6 @@ class ReplicaAdministration:
         keys: Keys,
         follower: ImageFollower,
         rules: Callable[[str], ElectionRules],
-        clock: Clock,
     ) -> None:
         """``rules``: a topic's."""
         self._store = store
@@ -99,7 +95,6 @@ class ReplicaAdministration:
         self._follower = follower
         self._image = follower.image
         self._rules = rules
-        self._clock = clock
 
     # Elections.
 
@@ -234,10 +229,8 @@ class ReplicaAdministration:
 
         Writes are guarded; that nothing is to be done is told by the image alone.
         """
-        try:
+        with store_answers():
             await self._follower.catch_up()
-        except MetadataError as error:
-            raise _not_sure(error) from error
 
     async def _do(self, tasks: list[_Task]) -> list[Outcome]:
         """Commit what is to be changed together; what cannot be so, one after the other."""
@@ -249,13 +242,13 @@ class ReplicaAdministration:
         return [await self._do_one(task) for task in tasks]
 
     async def _do_one(self, task: _Task) -> Outcome:
-        for _ in range(ATTEMPTS_MAX):
+        async def attempt() -> Outcome:
             (outcome,), changes = self._planned([task])
-            if await self._is_committed(changes):
-                return outcome
-            await pause(self._clock, AGAIN_SECONDS)
-        why = f"{task.where} is changed by others all the time"
-        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
+            await self._commit(changes)
+            return outcome
+
+        with store_answers():
+            return await self._follower.mirror.contests.won(str(task.where), attempt)
 
     def _planned(self, tasks: list[_Task]) -> tuple[list[Outcome], list[_Change]]:
         outcomes: list[Outcome] = []
@@ -305,20 +298,16 @@ class ReplicaAdministration:
 
     async def _is_committed(self, changes: list[_Change]) -> bool:
         """Commit, and wait until the image has it; False: a guard failed. Raises KafkaError."""
-        if not changes:
-            return True
         try:
-            await self._follower.reached(await self._store.commit(*commit_of(changes)))
+            with store_answers():
+                await self._commit(changes)
         except GuardFailed:
             return False
-        except MetadataError as error:
-            raise _not_sure(error) from error
         return True
 
-
-def _not_sure(error: MetadataError) -> KafkaError:
-    why = f"the metadata store does not answer for sure: {error}"
-    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
+    async def _commit(self, changes: list[_Change]) -> None:
+        if changes:
+            await self._follower.reached(await self._store.commit(*commit_of(changes)))
 
 
 def _not_needed() -> KafkaError:

@@ -5,9 +5,20 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.env.clock import ManualClock
+from ottla.metadata import contests
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
 from ottla.metadata.memory_store import MemoryStore
+
+
+@pytest.fixture
+def pauses_pass(monkeypatch):
+    """Who pauses between two attempts has the clock go on."""
+
+    async def passes(clock, seconds):
+        clock.advance(seconds)
+
+    monkeypatch.setattr(contests, "pause", passes)
 
 
 class TroubledStore(MemoryStore):
@@ -25,10 +36,13 @@ class TroubledStore(MemoryStore):
 
 @pytest.fixture
 async def following():
-    """``store``, ``keys``, ``follower`` and its ``image``."""
+    """``store``, ``keys``, ``follower``, its ``image`` and its ``clock``."""
+    clock = ManualClock()
     store, keys = TroubledStore(ManualClock()), Keys("test")
-    follower = ImageFollower(store, keys, ManualClock())
+    follower = ImageFollower(store, keys, clock)
     await follower.start()
-    yield SimpleNamespace(store=store, keys=keys, follower=follower, image=follower.image)
+    yield SimpleNamespace(
+        store=store, keys=keys, follower=follower, image=follower.image, clock=clock
+    )
     await follower.close()
     await store.close()

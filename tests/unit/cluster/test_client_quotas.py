@@ -15,7 +15,8 @@ from ottla.cluster.client_quotas import (
 )
 from ottla.errors import ErrorCode
 from ottla.ids import QuotaEntity
-from ottla.metadata.store import Unavailable
+from ottla.metadata.store import Put, Unavailable
+from ottla.metadata.values import encode_quota
 
 PRODUCE = "producer_byte_rate"
 ENTITIES_MAX = 5
@@ -65,6 +66,45 @@ async def test_addresses_are_written_one_way(alter, quotas):
         QuotaEntity(ip="::1"),
         QuotaEntity(ip="127.0.0.1"),
     }
+
+
+@pytest.fixture
+def rival(following):
+    """``rival(count)``: somebody else is faster so many times; None: each time."""
+
+    def rival(count, seconds=0):
+        left = count
+
+        async def meanwhile(commit):
+            nonlocal left
+            left = None if left is None else left - 1
+            following.clock.advance(seconds)
+            key = following.keys.quota(QuotaEntity("ann"))
+            await commit([], [Put(key, encode_quota({"consumer_byte_rate": 7.0}))])
+            if left != 0:
+                following.store.before = meanwhile
+
+        following.store.before = meanwhile
+
+    return rival
+
+
+@pytest.mark.usefixtures("pauses_pass")
+async def test_who_loses_twenty_times_in_a_row_gets_through(alter, quotas, rival):
+    """Of three nodes that changed a quota at once, one gave up after ten lost races."""
+    rival(20)
+    assert await alter(([("user", "ann")], [(PRODUCE, 5.0)])) == [None]
+    assert dict(quotas.known) == {QuotaEntity("ann"): {PRODUCE: 5.0, "consumer_byte_rate": 7.0}}
+
+
+async def test_who_always_loses_is_told_so_in_words(quotas, outcome, rival):
+    """He was told a key of the metadata store, and which revisions of it were expected."""
+    rival(None, seconds=10)
+    asked = Alteration((("user", "ann"),), ((PRODUCE, 5.0),))
+    (told,) = await outcome(quotas.alter([asked], validate_only=False))
+    assert told.error.code is ErrorCode.REQUEST_TIMED_OUT
+    why = "others change the quotas of these entities all the time; nothing was changed: try again"
+    assert told.error.why == why
 
 
 async def test_there_are_so_many_and_no_more(alter, quotas):

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from ottla.cluster.configs import (
-    ATTEMPTS_MAX,
     CHANGES_MAX,
     KEPT_MAX,
     Alteration,
@@ -24,6 +23,7 @@ from ottla.config.quota import accept_rates_of
 from ottla.config.topic import stored_topic_config, topic_config
 from ottla.errors import ErrorCode
 from ottla.ids import NodeId, TopicId
+from ottla.metadata.contests import PATIENCE_SECONDS
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.store import VALUE_BYTES_MAX, Ambiguous, Delete, Put, Unavailable
 from ottla.metadata.values import TopicValue, encode_config, encode_topic
@@ -184,14 +184,33 @@ async def test_a_race_that_never_ends_is_given_up(alter, following, monkeypatch)
 
     async def always_first(guards, ops):
         nonlocal times
-        times += 1
-        key = following.keys.config(ConfigType.TOPIC, "t")
-        await original([], [Put(key, encode_config({"flush.ms": str(times)}))])
+        if ops:
+            times += 1
+            following.clock.advance(10)
+            key = following.keys.config(ConfigType.TOPIC, "t")
+            await original([], [Put(key, encode_config({"flush.ms": str(times)}))])
         return await original(guards, ops)
 
     monkeypatch.setattr(following.store, "commit", always_first)
     assert await alter(("segment.ms", SET, "1")) is ErrorCode.REQUEST_TIMED_OUT
-    assert times == ATTEMPTS_MAX
+    assert times == PATIENCE_SECONDS / 10
+
+
+@pytest.mark.usefixtures("pauses_pass")
+async def test_who_loses_twenty_times_in_a_row_gets_through(alter, given, following):
+    """Three nodes changed a config at once: after ten lost races a client was told to give up."""
+    key, left = following.keys.config(ConfigType.TOPIC, "t"), 20
+
+    async def meanwhile(commit):
+        nonlocal left
+        left -= 1
+        await commit([], [Put(key, encode_config({"flush.ms": str(left)}))])
+        if left:
+            following.store.before = meanwhile
+
+    following.store.before = meanwhile
+    assert await alter(("segment.ms", SET, "1")) is None
+    assert given() == {"flush.ms": "0", "segment.ms": "1"}
 
 
 @pytest.mark.parametrize("trouble", [Unavailable, Ambiguous])

@@ -236,17 +236,18 @@ async def test_partitions_are_added_behind_those_there_are(start, following):
 
 
 async def test_partitions_are_not_added_to_a_topic_that_was_replaced(controller, following):
-    await done(controller.create_topics([NewTopic("t", 1)]))
+    """But to the one that has its name now, as for who asks a moment later."""
+    (made,) = await done(controller.create_topics([NewTopic("t", 1)]))
     key = following.keys.topic("t")
 
     async def replace(commit):
         await commit([], [Put(key, encode_topic(TopicValue(OTHER_ID, 1)))])
 
     following.store.before = replace
-    assert await done(controller.create_partitions([NewPartitions("t", 2)])) == [
-        ErrorCode.INVALID_REQUEST
-    ]
-    assert len(following.image.topic("t").partitions) == 1
+    assert await done(controller.create_partitions([NewPartitions("t", 2)])) == [None]
+    assert len(following.image.topic("t").partitions) == 2
+    added = [following.keys.partition(each, 1) for each in (made.topic_id, OTHER_ID)]
+    assert [await following.store.get(each) is None for each in added] == [True, False]
 
 
 async def test_a_topic_that_grows_while_it_moves_gets_no_more_replicas(start, following):
@@ -269,7 +270,7 @@ async def test_a_slow_node_does_not_write_over_partitions_that_another_has_added
 
     following.store.before = add
     assert await done(slow.create_partitions([NewPartitions("t", 301)])) == [
-        ErrorCode.INVALID_REQUEST
+        ErrorCode.INVALID_PARTITIONS
     ]
     partitions = following.image.topic("t").partitions
     assert {state.replicas for state in partitions} == {(NodeId(1),)}

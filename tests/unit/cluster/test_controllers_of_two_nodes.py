@@ -1,5 +1,7 @@
 """Two nodes of which each is asked to change topics, and one hears late of what the other did."""
 
+import asyncio
+
 import pytest
 
 from ottla.cluster.controller import Controller, Hosted
@@ -9,8 +11,10 @@ from ottla.config.topic import topic_config
 from ottla.env.clock import ManualClock
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import NULL_TOPIC_ID, NodeId
+from ottla.ids import NULL_TOPIC_ID, LeaderEpoch, NodeId
 from ottla.metadata.image import ImageFollower
+from ottla.metadata.store import Put
+from ottla.metadata.values import PartitionState, encode_partition
 from ottla.pending import Pending, outcome_of
 
 
@@ -109,3 +113,45 @@ async def test_a_topic_that_another_node_has_just_deleted_can_be_made_anew(
     await done(controller.delete_topics([("t", NULL_TOPIC_ID)]))
     (made,) = await done(behind.create_topics([NewTopic("t", 1)]))
     assert made.topic_id != first.topic_id
+
+
+async def test_partitions_that_another_node_adds_meanwhile_are_no_error(
+    controller, behind, following, late
+):
+    """The client was told that somebody else had changed the topic: Kafka has both wait."""
+    await done(controller.create_topics([NewTopic("t", 1)]))
+    late.hears, counted = True, []
+
+    async def rival(_):
+        assert await done(controller.create_partitions([NewPartitions("t", 3)])) == [None]
+
+    following.store.before = rival
+    asked = behind.create_partitions([NewPartitions("t", 4)], take=counted.append)
+    assert await done(asked) == [None]
+    assert len(late.image.topic("t").partitions) == 4
+    assert counted == [3], "counted once, as it was asked for"
+
+
+async def test_a_topic_that_two_nodes_delete_at_once_leaves_no_mark(
+    controller, behind, following, late
+):
+    (made,) = await done(controller.create_topics([NewTopic("t", 1)]))
+    key = following.keys.partition(made.topic_id, 0)
+    nodes = NodeId(1), NodeId(2)
+    both = PartitionState(nodes, nodes, NodeId(1), LeaderEpoch(0), 1)
+    await following.store.commit([], [Put(key, encode_partition(both))])
+    late.hears = True
+    await late.catch_up()
+
+    async def rival(_):
+        (gone,) = await done(controller.delete_topics([("t", NULL_TOPIC_ID)]))
+        assert gone == ("t", made.topic_id)
+        await late.catch_up()
+
+    following.store.before = rival
+    (gone,) = await done(behind.delete_topics([("t", NULL_TOPIC_ID)]))
+    assert gone is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for _ in range(20):
+        await asyncio.sleep(0)
+    mark = await following.store.get(following.keys.deleted_topic(made.topic_id))
+    assert mark is None, "both nodes are done with it"

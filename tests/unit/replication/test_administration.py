@@ -34,9 +34,7 @@ async def world():
 
 def administration(world, *, syncs=True):
     rules = ElectionRules(1, may_be_unclean=False, leader_syncs=syncs)
-    return ReplicaAdministration(
-        world.store, world.keys, world.follower, lambda topic: rules, world.clock
-    )
+    return ReplicaAdministration(world.store, world.keys, world.follower, lambda topic: rules)
 
 
 async def outcomes(world, pending):
