@@ -116,11 +116,14 @@ class Configs:
         broker_config: Callable[[], Config],
         check_topic_config: Callable[[Mapping[str, str]], Config],
         groups_max: int,
+        warn: Callable[[str], None] = logger.warning,
     ) -> None:
         """Build it; ``check_topic_config`` raises InvalidConfig for configs that no topic may have.
 
-        ``groups_max``: how many groups may have configs.
+        ``groups_max``: how many groups may have configs. ``warn`` logs what clients may bring about
+        as often as they like.
         """
+        self._warn = warn
         self._groups_max = groups_max
         self._arriving = Arriving()
         self._store = store
@@ -284,11 +287,8 @@ class Configs:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
         meaningless = sorted(texts.keys() - known.keys() - given.keys())
         if meaningless:
-            logger.warning(
-                "%d broker configs are kept but mean nothing here, such as %r",
-                len(meaningless),
-                meaningless[0][:100],
-            )
+            named = f"such as {meaningless[0][:100]!r}"
+            self._warn(f"broker configs are kept that mean nothing here, {named}")
         return texts
 
 

@@ -113,6 +113,8 @@ class Controller:
         internal_topics: Sequence[NewTopic] = (),
     ) -> None:
         """Build it; ``internal_topics``: how to create these when a client asks for them."""
+        self.warn: Callable[[str], None] = logger.warning
+        """Use: logs what clients may bring about as often as they like."""
         self._hosted = hosted
         self._node_id = hosted.node_id
         self._deleting: dict[TopicId, TopicImage | None] = {}
@@ -176,7 +178,7 @@ class Controller:
             self._auto_creating.difference_update(topic.name for topic in wanted)
             for topic, outcome in zip(wanted, created.value or (), strict=False):
                 if isinstance(outcome, KafkaError) and outcome.code is not _IS_THERE:
-                    logger.warning("cannot create the topic %s asked for: %s", topic.name, outcome)
+                    self.warn(f"cannot create the topic {topic.name} asked for: {outcome}")
 
         self.create_topics(wanted, take=take).on_done(done)
 

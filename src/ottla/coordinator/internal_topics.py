@@ -24,7 +24,15 @@ CreateTopics = Callable[[list[NewTopic]], Pending[list[TopicOutcome | KafkaError
 class InternalTopicMaker:
     """Makes one topic, unless it exists."""
 
-    def __init__(self, topic: NewTopic, image: MetadataImage, create: CreateTopics) -> None:
+    def __init__(
+        self,
+        topic: NewTopic,
+        image: MetadataImage,
+        create: CreateTopics,
+        tell: Callable[[str], None] = logger.error,
+    ) -> None:
+        """Build it; ``tell`` logs that it failed, which clients bring about with each request."""
+        self._tell = tell
         self._topic = topic
         self._image = image
         self._create = create
@@ -47,7 +55,7 @@ class InternalTopicMaker:
             isinstance(outcome, KafkaError) and outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS
         )
         if not is_there:
-            logger.error("cannot create %s: %s", self._topic.name, outcome)
+            self._tell(f"cannot create {self._topic.name}: {outcome}")
         waiting, self._waiting = self._waiting, []
         for pending in waiting:
             pending.resolve(is_there)

@@ -20,6 +20,7 @@ from math import inf
 from typing import NamedTuple, cast
 
 from ottla.answer_memory import SMALL_BYTES, AnswerMemory
+from ottla.complaints import Complaints
 from ottla.env.clock import Clock
 from ottla.env.net import Net
 from ottla.env.stall_meter import NOTED_SECONDS
@@ -72,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         net: Net,
         open_dispatch: OpenDispatch,
         turns: Turns,
+        complaints: Complaints,
         on_made: Callable[[Connection], None],
         on_lost: Callable[[Connection], None],
     ) -> None:
@@ -82,11 +84,12 @@ class Connection(asyncio.BufferedProtocol):
         self._net = net
         self._open_dispatch = open_dispatch
         self._turns = turns
+        self._complaints = complaints
         self._on_made = on_made
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._unanswered = Unanswered(limits)
+        self._unanswered = Unanswered(limits, complaints)
         self._waiting = self._unanswered.requests
         """Use: asked in each round, without a hop. Invariant: is ``_unanswered.requests``."""
         self._outgoing: Outgoing  # Made with the transport; asyncio calls connection_made first.
@@ -219,11 +222,14 @@ class Connection(asyncio.BufferedProtocol):
             outgoing.count()
         if unsent_bytes:  # Whether or not it is closing already.
             if patience.has_stalled(now):
-                logger.info("cutting off %s: it takes no answer", self.peer.host)
+                self._complaints.note(
+                    logging.INFO, f"cutting off {self.peer.host}: it takes no answer"
+                )
                 self.abort()
         elif patience.frame_began is not None and not self._is_read_paused:
             if patience.sends_too_slowly(now, held_bytes):
-                logger.info("closing %s: its request takes too long to arrive", self.peer.host)
+                why = "its request takes too long to arrive"
+                self._complaints.note(logging.INFO, f"closing {self.peer.host}: {why}")
                 self.abort()
         elif not self._waiting and patience.is_idle(now):  # Muted or not, as in Kafka.
             logger.debug("closing idle connection of %s", self.peer.host)
@@ -271,10 +277,11 @@ class Connection(asyncio.BufferedProtocol):
             self._serve_frames(began)
         except (MalformedMessage, CloseConnection) as error:
             level = logging.INFO if isinstance(error, SpeaksTls) else logging.DEBUG
-            logger.log(level, "closing %s: %s", self.peer.host, error)
+            self._complaints.note(level, f"closing {self.peer.host}: {error}")
             self._is_draining = True
-        except Exception:
-            logger.exception("closing %s: its request failed unexpectedly", self.peer.host)
+        except Exception as error:  # noqa: BLE001 - it is told, with its traceback
+            why = "its request failed unexpectedly"
+            self._complaints.note(logging.ERROR, f"closing {self.peer.host}: {why}", error=error)
             self._is_draining = True
         finally:
             self._is_in_round = False
@@ -390,7 +397,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._outgoing.send():
                 self._stand_back()
         except RegionUnreadable as error:
-            logger.error("closing %s: %s", self.peer.host, error)  # noqa: TRY400 - no traceback
+            self._complaints.note(logging.ERROR, f"closing {self.peer.host}: {error}")
             self.close()
 
     # Pace and end.

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ottla.answer_memory import AnswerMemory
+from ottla.complaints import Complaints
 from ottla.env.alarm import STALL_SECONDS
 from ottla.env.clock import Clock, Timer
 from ottla.env.net import Listening, Net
@@ -84,6 +85,7 @@ class Listener:
         self._answers = answers
         self._open_dispatch = open_dispatch
         self._turns = Turns(clock) if turns is None else turns
+        self._complaints = Complaints(logger, clock)
         self._listening: list[Listening] = []
         self._by_name: dict[str, list[Listening]] = {}
         """Use: a listener of a node of several has two addresses, its own and the shared one."""
@@ -194,17 +196,19 @@ class Listener:
         count, room = len(self._connections) - len(self._of_nodes), self._room()
         counted = count - len(self._held)
         if room is not None and count >= room:
-            logger.warning("refusing a connection: %d are open, logs need the other files", count)
+            self._complaints.warn(
+                "refusing connections: logs need the other files", f" ({count} are open)"
+            )
             return _Refused()
         if counted >= self._limits.connections_max:
-            logger.warning("refusing a connection: %d are open (max.connections)", counted)
+            self._complaints.warn("refusing connections: max.connections", f" ({counted} are open)")
             return _Refused()
         connection = self._connection(open_dispatch, partial(self._made, name), self._lost)
         return connection if cover is None else cover(connection)
 
     def _accept_node(self, open_dispatch: OpenDispatch) -> asyncio.BaseProtocol:
         if len(self._of_nodes) >= OF_NODES_MAX and not self._cut_off_a_stranger():
-            logger.warning("refusing a node's connection: %d are open", len(self._of_nodes))
+            self._complaints.warn(f"refusing nodes' connections: {OF_NODES_MAX} are open")
             return _Refused()
         connection = self._connection(open_dispatch, _made_by_node, self._lost_of_node)
         self._of_nodes[connection] = None
@@ -237,6 +241,7 @@ class Listener:
             net=self._net,
             open_dispatch=open_dispatch,
             turns=self._turns,
+            complaints=self._complaints,
             on_made=on_made,
             on_lost=on_lost,
         )
@@ -257,7 +262,7 @@ class Listener:
             host.removeprefix("::ffff:"), self._limits.connections_per_ip_max
         )
         if self._per_host[host] > most:
-            logger.warning("refusing %s: max.connections.per.ip", host)
+            self._complaints.warn(f"refusing {host}: max.connections.per.ip", f" ({most})")
             connection.close()
 
     def let_in_who_waits(self) -> None:
@@ -332,6 +337,7 @@ class Listener:
         now = self._clock.monotonic()
         late_seconds = now - self._sweep_due
         self._arm_sweep()
+        self._complaints.tell()
         if late_seconds > STALL_SECONDS:
             # This process stood still, and what the peers sent meanwhile is still unread. That time
             # does not count against them, and nobody is judged before the next sweep.
@@ -355,11 +361,10 @@ class Listener:
         starving = [(each.starves_with(now), each) for each in self._connections]
         held_bytes, greatest = max(starving, key=lambda one: one[0], default=(0, None))
         if greatest is not None and held_bytes:
-            logger.warning(
-                "cutting off %s: queued.max.request.bytes is used up by requests that have come "
-                "in part, and its own holds the most (%d bytes)",
-                greatest.peer.host,
-                held_bytes,
+            self._complaints.warn(
+                f"cutting off {greatest.peer.host}: queued.max.request.bytes is used up by requests"
+                " that have come in part, and its own holds the most",
+                f" ({held_bytes} bytes)",
             )
             greatest.abort()
 
@@ -377,12 +382,10 @@ class Listener:
         slow = [(seconds, each) for seconds, each in slow if seconds and each.counted_bytes]
         excess_bytes = answers.used_bytes - ROOM_SHARE * answers.limit_bytes
         for seconds, each in sorted(slow, key=lambda one: one[0], reverse=True):
-            logger.warning(
-                "cutting off %s: ottla.queued.max.answer.bytes is used up by answers that nobody "
-                "takes, and it has hardly taken any of its %d bytes for %.0f s",
-                each.peer.host,
-                each.counted_bytes,
-                seconds,
+            self._complaints.warn(
+                f"cutting off {each.peer.host}: ottla.queued.max.answer.bytes is used up by answers"
+                " that nobody takes, and it has hardly taken any",
+                f" of its {each.counted_bytes} bytes for {seconds:.0f} s",
             )
             excess_bytes -= each.counted_bytes
             each.abort()

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+from ottla.complaints import Complaints
 from ottla.errors import CloseConnection, MalformedMessage
 from ottla.network.limits import Limits
 from ottla.network.outgoing import Answer, Outgoing
@@ -38,8 +39,9 @@ class _Request:
 class Unanswered:
     """The queue of unanswered requests of one connection."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, complaints: Complaints) -> None:
         self._limits = limits
+        self._complaints = complaints
         self.requests: deque[_Request] = deque()
         """Use: oldest first. Others only ask whether it is empty."""
         self._size_bytes = 0  # Invariant: the sum over the requests.
@@ -87,7 +89,7 @@ class Unanswered:
                 request.is_failed = True
                 if isinstance(resolved.error, CloseConnection):
                     request.answer = list(resolved.error.last_answer)
-                _report(host, resolved.error)
+                self._report(host, resolved.error)
             told()
 
         pending.on_done(done)
@@ -123,9 +125,8 @@ class Unanswered:
             if request.pending is not None:
                 request.pending.cancel()
 
-
-def _report(host: str, error: Exception) -> None:
-    if isinstance(error, CloseConnection | MalformedMessage):
-        logger.debug("closing %s: %s", host, error)
-    else:
-        logger.error("closing %s: its request failed", host, exc_info=error)
+    def _report(self, host: str, error: Exception) -> None:
+        if isinstance(error, CloseConnection | MalformedMessage):
+            logger.debug("closing %s: %s", host, error)
+        else:
+            self._complaints.note(logging.ERROR, f"closing {host}: its request failed", error=error)

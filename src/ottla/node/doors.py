@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.answer_memory import AnswerMemory
 from ottla.cluster.membership import Membership
+from ottla.cluster.topics import NewTopic
+from ottla.complaints import Complaints
 from ottla.config import broker as options
 from ottla.config.authorization import has_authorizer
 from ottla.config.files import listeners_of
@@ -113,7 +115,13 @@ def router_for(
     memory: Memory,
 ) -> Router:
     """Return the router with every API."""
-    config, image, controller = configuration.at_start, data.follower.image, work.controller
+    config, image = configuration.at_start, data.follower.image
+    complaints = Complaints(logger, environment.clock)
+
+    def maker(topic: NewTopic) -> InternalTopicMaker:
+        tell = partial(complaints.note, logging.ERROR)
+        return InternalTopicMaker(topic, image, work.controller.create_topics, tell)
+
     router = router_of(
         Services(
             node_id=configuration.node_id,
@@ -124,17 +132,15 @@ def router_for(
             deletion=work.housekeeper.deletion,
             relocation=work.housekeeper.relocation,
             broker_config=lambda: configuration.in_force,
-            controller=controller,
+            controller=work.controller,
             configs=work.configs,
             measure_log_dirs=lambda: measure_log_dirs(data.logs, environment),
             replica_administration=partial(_replica_administration, data, configuration),
             registrations=lambda: _registrations(data),
             producer_ids=work.producer_ids,
             coordinators=work.coordinators,
-            group_topic=InternalTopicMaker(group_topic_of(config), image, controller.create_topics),
-            transaction_topic=InternalTopicMaker(
-                transaction_topic_of(config), image, controller.create_topics
-            ),
+            group_topic=maker(group_topic_of(config)),
+            transaction_topic=maker(transaction_topic_of(config)),
             advertised=Advertised(configuration.node_id, _told(configuration)),
             credentials=lambda: credentials_of(data, environment, configuration),
             client_quotas=lambda: client_quotas_of(data, configuration),

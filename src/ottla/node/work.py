@@ -5,6 +5,7 @@ Owns how they are put together. Knows no client: the doors are opened in front o
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +15,7 @@ from ottla.cluster.configs import Configs
 from ottla.cluster.controller import Controller, Hosted
 from ottla.cluster.producer_ids import ProducerIds, id_of_now
 from ottla.cluster.topics import Placement
+from ottla.complaints import Complaints
 from ottla.config import broker as options
 from ottla.config import coordinator as coordinator_options
 from ottla.config import hosts
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from ottla.handlers.apis.describe_log_dirs import MeasuredDirectory
     from ottla.replication.elector import Elector
     from ottla.replication.replicas import Replicas
+
+logger = logging.getLogger(__name__)
 
 SPACE_CHECK_INTERVAL_MS = 1000
 """How soon a node notices that its disk is nearly full, or has space again."""
@@ -240,7 +244,9 @@ def begin_work(
     replica_manager.hosting.listeners.append(coordinators.hosted)
     awake_clock.start()
     coordinators.start()
+    complaints = Complaints(logger, environment.clock)
     controller = _controller(data, environment, configuration, replica_manager)
+    controller.warn = complaints.warn
     controller.carry_out_deletions(deleted)
     return Work(
         replica_manager,
@@ -257,6 +263,7 @@ def begin_work(
             broker_config=lambda: configuration.in_force,
             check_topic_config=lambda given: topic_config(given, configuration.in_force),
             groups_max=config[coordinator_options.GROUP_CONFIGS_MAX],
+            warn=complaints.warn,
         ),
     )
 

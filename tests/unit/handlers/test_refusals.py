@@ -32,7 +32,7 @@ def test_as_many_names_as_one_likes_fill_neither_the_log_nor_memory(lines):
     for number in range(10 * KINDS_MAX):
         refusals.note("10.0.0.9", f"user-{number}", "wrong")
     assert len(lines()) == KINDS_MAX + 1
-    assert len(refusals._counts) <= KINDS_MAX + 1
+    assert len(refusals._complaints._counts) <= KINDS_MAX + 1
 
 
 def test_a_name_cannot_write_lines_of_its_own(lines):

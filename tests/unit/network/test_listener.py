@@ -69,6 +69,36 @@ async def test_one_host_cannot_take_all_connections(serve, wires, until, settle)
     assert not served.listener._per_host
 
 
+async def test_who_is_refused_ten_thousand_times_does_not_fill_the_log(
+    serve, wires, settle, caplog
+):
+    """Each refused connection was a line: a client could fill the disk with them."""
+    network, clock = MemoryNetwork(), ManualClock()
+    served = await serve(net=network.host("server"), clock=clock, connections_per_ip_max=0)
+    (_, port) = served.listener._listening[0].address
+    for _ in range(50):
+        await network.host("greedy").connect(wires.Client, host="server", port=port)
+        await settle()
+    assert [each.getMessage() for each in caplog.records] == [
+        "refusing greedy: max.connections.per.ip (0)"
+    ]
+    for _ in range(70):
+        clock.advance(1)
+    assert [each.getMessage() for each in caplog.records[1:]] == [
+        "refusing greedy: max.connections.per.ip: 50 times in a minute"
+    ]
+
+
+@pytest.mark.parametrize("limits", [{"connections_max": 0}, {"connections_max": 10}])
+async def test_who_finds_no_place_does_not_fill_the_log(serve, settle, caplog, limits):
+    served = await serve(**limits)
+    served.listener._room = lambda: 0 if limits["connections_max"] else None
+    for _ in range(20):
+        await served.connect()
+        await settle()
+    assert len(caplog.records) == 1
+
+
 async def test_an_address_may_have_a_limit_of_its_own(serve, wires, until, settle):
     network = MemoryNetwork()
     limits = {"many": 3, "none": 0}
