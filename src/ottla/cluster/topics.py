@@ -202,10 +202,11 @@ def plan_more_partitions(
             f"Attempted to add {added} additional partition(s), but only "
             f"{len(wanted.assignments)} assignment(s) were specified.",
         )
-    placed = [checked_assignment(replicas, placement.nodes) for replicas in wanted.assignments]
+    nodes, live = frozenset(placement.nodes), frozenset(placement.live_nodes)
+    placed = [checked_assignment(replicas, nodes) for replicas in wanted.assignments]
     for index, replicas in enumerate(placed, present):
         _check_factor(replicas, factor)
-        _check_live(index, replicas, placement)
+        _check_live(index, replicas, live)
     return placed
 
 
@@ -219,6 +220,8 @@ def _manual_assignments(topic: NewTopic, placement: Placement) -> list[Assignmen
                 ErrorCode.INVALID_REQUEST,
                 f"A manual partition assignment was specified, but {what} was not set to -1.",
             )
+    check_partition_count(len(topic.assignments))
+    nodes, live = frozenset(placement.nodes), frozenset(placement.live_nodes)
     placed: dict[int, Assignment] = {}
     for index, replicas in topic.assignments:
         if index in placed:
@@ -226,9 +229,9 @@ def _manual_assignments(topic: NewTopic, placement: Placement) -> list[Assignmen
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {index}",
             )
-        placed[index] = checked_assignment(replicas, placement.nodes)
+        placed[index] = checked_assignment(replicas, nodes)
         _check_factor(placed[index], len(topic.assignments[0][1]))
-        _check_live(index, placed[index], placement)
+        _check_live(index, placed[index], live)
     if sorted(placed) != list(range(len(placed))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -247,8 +250,8 @@ def _check_factor(replicas: Assignment, factor: int) -> None:
         )
 
 
-def _check_live(index: int, replicas: Assignment, placement: Placement) -> None:
-    if not {*replicas} & {*placement.live_nodes}:
+def _check_live(index: int, replicas: Assignment, live: frozenset[NodeId]) -> None:
+    if live.isdisjoint(replicas):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "All brokers specified in the manual partition assignment for partition "

@@ -93,6 +93,18 @@ def test_too_many_partitions_are_refused_before_they_cost_memory(count):
     assert why.startswith("Excessively large number of partitions per request")
 
 
+@pytest.mark.parametrize("index", [range(10_001), [0] * 10_001])
+def test_as_many_partitions_are_too_many_wherever_their_replicas_are_to_be(index):
+    """They are counted before they are looked at: 30,000 held the loop for 27 ms."""
+    code, why = refusal(
+        plan_assignments, topic(assignments=[(each, [9]) for each in index]), ONE_NODE
+    )
+    assert code is ErrorCode.POLICY_VIOLATION
+    assert why == "Excessively large number of partitions per request."
+    placed = [(each, [1]) for each in range(10_000)]
+    assert len(plan_assignments(topic(assignments=placed), ONE_NODE)) == 10_000
+
+
 def test_as_many_partitions_as_allowed_pass():
     assert len(plan_assignments(topic(partition_count=10_000), ONE_NODE)) == 10_000
 
