@@ -170,6 +170,44 @@ async def test_new_certificates_are_shown_and_broken_ones_are_not(tmp_path, capl
         await node.stop()
 
 
+async def test_an_expired_certificate_takes_the_place_of_no_good_one(tmp_path, caplog):
+    """It was taken without a word, and no client could connect any more."""
+    path = tmp_path / "server.pem"
+    server, expired, second = (
+        (certificates() / f"{name}.pem").read_bytes() for name in ("server", "expired", "second")
+    )
+    put(path, server)
+    node = broker(**{"ssl.keystore.location": str(path), "ottla.ssl.reload.interval.ms": "0"})
+    doors = (await node.start()).doors
+    try:
+        put(path, expired)
+        for _ in range(3):
+            await doors.certificates.renew()
+        assert await ask_versions(doors.address, trusting()) > 0
+        assert await shown(doors.address) == shown_by("server")
+        told = "SSL keeps its certificate: the certificate has expired, at "
+        assert caplog.text.count(told) == 1
+        put(path, second)
+        await doors.certificates.renew()
+        assert await shown(doors.address) == shown_by("second")
+    finally:
+        await node.stop()
+
+
+async def test_who_starts_with_an_expired_certificate_is_told_and_may_mend_it(tmp_path, caplog):
+    path = tmp_path / "server.pem"
+    put(path, (certificates() / "expired.pem").read_bytes())
+    node = broker(**{"ssl.keystore.location": str(path), "ottla.ssl.reload.interval.ms": "0"})
+    doors = (await node.start()).doors
+    try:
+        assert "listener SSL: the certificate has expired, at " in caplog.text
+        put(path, (certificates() / "second.pem").read_bytes())
+        await doors.certificates.renew()
+        assert await shown(doors.address) == shown_by("second")
+    finally:
+        await node.stop()
+
+
 async def test_a_listeners_broken_file_does_not_keep_another_from_new_certificates(tmp_path):
     trust, path = tmp_path / "trust.pem", tmp_path / "server.pem"
     authority, server, second = (

@@ -5,6 +5,7 @@ sockets and its connections. Loaded only when a listener has TLS.
 """
 
 import logging
+import time
 from functools import partial
 
 from ottla.config import security as options
@@ -12,6 +13,7 @@ from ottla.config.mapping_rules import MappingRules, NoRuleFits
 from ottla.config.security import ServedListener
 from ottla.env.cpu_limit import CpuLimit, TooLong
 from ottla.env.executor import run
+from ottla.env.pem import first_certificate_of
 from ottla.env.server_tls import Engine, ServerTls, ServerTlsFiles, ServerTlsUnusable
 from ottla.environment import Environment
 from ottla.errors import CloseConnection
@@ -22,7 +24,7 @@ from ottla.network.handshakes import Handshakes
 from ottla.network.listener import Cover
 from ottla.network.tls import TlsLayer
 from ottla.node.configuration import Configuration
-from ottla.security.distinguished_name import NameUnreadable, subject_of
+from ottla.security.distinguished_name import NameUnreadable, subject_of, validity_of
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ class Certificates:
     def __init__(self, environment: Environment, configuration: Configuration) -> None:
         refusals = Refusals(environment.clock)
         self._executor = environment.executor
+        self._clock = environment.clock
         self._handshakes = Handshakes(
             environment.login_executor or environment.executor,
             environment.waits_clock,
@@ -65,6 +68,8 @@ class Certificates:
         files = served.tls
         assert files is not None, "a listener with TLS"
         tls = await run(self._executor, partial(ServerTls.load, files))
+        if why := self._why_invalid(tls):
+            logger.warning("listener %s: %s", served.endpoint.name, why)
         shown = self._shown[served.endpoint.name] = ShownCertificate(files, tls)
         return partial(TlsLayer, handshakes=self._handshakes, open_engine=shown.open_engine)
 
@@ -73,6 +78,7 @@ class Certificates:
         for listener, shown in self._shown.items():
             try:
                 tls = await run(self._executor, partial(shown.tls.reloaded, shown.files))
+                self._check(tls, shown.tls)
             except ServerTlsUnusable as error:
                 if str(error) != shown.trouble:
                     logger.warning("listener %s keeps its certificate: %s", listener, error)
@@ -82,6 +88,33 @@ class Certificates:
             if tls is not None:
                 shown.tls = tls
                 logger.info("listener %s has new certificates", listener)
+
+    def _check(self, tls: ServerTls | None, shown: ServerTls) -> None:
+        """Raise ServerTlsUnusable for a certificate that is not valid, in the place of one that is.
+
+        No client would take it. It is looked at again with each renewal.
+        """
+        why = "" if tls is None else self._why_invalid(tls)
+        if why and not self._why_invalid(shown):
+            raise ServerTlsUnusable(why)
+
+    def _why_invalid(self, tls: ServerTls) -> str:
+        """Return why the certificate is not valid now; "": it is, or nobody can tell."""
+        certificate = first_certificate_of(tls.texts.chain_and_key)
+        try:
+            begin, end = validity_of(certificate or b"")
+        except NameUnreadable:
+            return ""
+        now = self._clock.wall_ms() / 1000
+        if now > end:
+            return f"the certificate has expired, at {_date(end)}"
+        if now < begin:
+            return f"the certificate is not valid before {_date(begin)}"
+        return ""
+
+
+def _date(seconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
 NAME_SECONDS_MAX = 0.1

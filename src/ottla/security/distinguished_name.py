@@ -1,14 +1,16 @@
-"""The name of the subject in a certificate, as the text that Kafka makes of it.
+"""The name of the subject in a certificate, as the text that Kafka makes of it; and its validity.
 
-Owns the little of DER that leads to the subject, and the text of RFC 2253 in the form of Java's
+Owns the little of DER that leads to them, and the text of RFC 2253 in the form of Java's
 X500Principal: the last part of the name comes first. Checks no signature: the certificate has been
 checked before. Source: RFC 5280, RFC 2253; texts that Java prints for the same bytes.
 
     Certificate    := SEQUENCE { tbs: SEQUENCE { [0] version?, serial, algorithm, issuer, validity,
                       subject: Name, ... }, ... }
+    validity       := SEQUENCE { notBefore: Time, notAfter: Time }; YYMMDDHHMMSSZ, or with YYYY
     Name           := SEQUENCE OF (SET OF SEQUENCE { type: OBJECT IDENTIFIER, value: string })
 """
 
+from calendar import timegm
 from typing import NamedTuple
 
 NAME_BYTES_MAX = 16 * 1024
@@ -17,6 +19,7 @@ IDENTIFIER_BYTES_MAX = 256
 """The longest identifier of an attribute's type; those that there are have some twenty. One number
 of 2,500 bytes is more than Python prints, and one of 60,000 took the broker half a second."""
 _SEQUENCE, _SET, _OID, _VERSION = 0x30, 0x31, 0x06, 0xA0
+_SHORT_TIME, _LONG_TIME = 0x17, 0x18
 _KEYWORDS = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -47,13 +50,44 @@ class _Part(NamedTuple):
 
 def subject_of(certificate: bytes) -> str:
     """Return the text of the subject of a certificate (DER). Raises NameUnreadable."""
+    return name_text(_fields(certificate)[4].whole)
+
+
+def validity_of(certificate: bytes) -> tuple[int, int]:
+    """Return from when until when a certificate (DER) is valid, both included.
+
+    In seconds since 1970, UTC. Raises NameUnreadable.
+    """
+    times = _parts(_of(_fields(certificate)[3], _SEQUENCE))
+    if len(times) != 2:
+        raise NameUnreadable("a validity that is no pair of times")
+    return _time(times[0]), _time(times[1])
+
+
+def _fields(certificate: bytes) -> list[_Part]:
+    """Return the first fields of what is signed, from the serial number to the subject or more."""
     (outer,) = _parts(certificate, 1)
     parts = _parts(_of(_parts(_of(outer, _SEQUENCE), 1)[0], _SEQUENCE), 7)
     if parts and parts[0].tag == _VERSION:
         del parts[0]
     if len(parts) < 5:
         raise NameUnreadable("a certificate without a subject")
-    return name_text(parts[4].whole)
+    return parts
+
+
+def _time(part: _Part) -> int:
+    text = part.content.decode("ascii", "replace")
+    if part.tag == _SHORT_TIME:
+        text = ("19" if text >= "50" else "20") + text
+    elif part.tag != _LONG_TIME:
+        raise NameUnreadable(f"a time of type {part.tag:#x}")
+    if len(text) != 15 or not text.isascii() or not text[:14].isdigit() or text[14] != "Z":
+        raise NameUnreadable("a time that is none of a certificate")
+    year, *others = int(text[:4]), *(int(text[at : at + 2]) for at in range(4, 14, 2))
+    try:
+        return timegm((year, *others))
+    except ValueError as error:
+        raise NameUnreadable(f"a time that never is: {text}") from error
 
 
 def name_text(name: bytes) -> str:
