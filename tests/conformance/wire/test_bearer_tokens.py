@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from tests.bearer_tokens import AUDIENCE, ISSUER, Issuer, base64url, make_key, opening
 from tests.logging_in import MODULES, hang_up, may_ask, shake_hands, token
-from tools.wire_client import Closed
+from tools.wire_client import Closed, batch
 
 LISTENER = "listener.name.sasl_plaintext"
 BEARER = f"{LISTENER}.oauthbearer"
@@ -299,3 +299,81 @@ def test_a_token_that_is_over_but_for_the_skew_lets_in_and_hangs_up(wire, issuer
     assert (told["error_code"], told["auth_bytes"], lifetime_ms(told)) == (0, b"", 0)
     with pytest.raises(Closed):
         may_ask(wire)
+
+
+# Tokens that end while a client is in the middle of something.
+
+
+@pytest.fixture
+def topic(connect_to, peer, topic_name):
+    wire = connect_to(peer.bootstrap)
+    wire.create_topic(topic_name)
+    return topic_name
+
+
+def session_of(wire, issuer, seconds):
+    """Log in for so long; return when that is over, by the monotonic clock, at the latest."""
+    told = log_in(wire, opening(issuer.token(exp=int(time.time()) + seconds)), "OAUTHBEARER")
+    assert told["error_code"] == 0
+    return time.monotonic() + lifetime_ms(told) / 1000
+
+
+def test_a_fetch_that_waits_over_the_end_is_answered_and_nothing_after_it(wire, issuer, topic):
+    end = session_of(wire, issuer, 3)
+    assert wire.fetch(topic, max_wait=6000)["records"] in {None, b""}
+    assert time.monotonic() > end
+    with pytest.raises(Closed):
+        wire.fetch(topic)
+
+
+def test_what_waits_is_served_to_the_end_by_who_logs_in_again(
+    wire, issuer, topic, connect_to, peer
+):
+    end = session_of(wire, issuer, 4)
+    wire.fetch(topic, max_wait=1200)
+    told = log_in(wire, opening(issuer.token(exp=int(time.time()) + 60)), "OAUTHBEARER")
+    assert told["error_code"] == 0
+    while time.monotonic() < end:
+        time.sleep(0.1)
+    assert connect_to(peer.bootstrap).produce(topic, batch())["error_code"] == 0
+    assert wire.fetch(topic)["records"]
+
+
+def test_nothing_is_written_after_the_end(wire, issuer, topic, connect_to, peer):
+    end = session_of(wire, issuer, 2)
+    assert wire.produce(topic, batch([b"before"]))["error_code"] == 0
+    while time.monotonic() <= end:
+        time.sleep(0.05)
+    with pytest.raises(Closed):
+        wire.produce(topic, batch([b"after"]))
+    assert connect_to(peer.bootstrap).list_offsets(topic, [0]) == [(0, 1)]
+
+
+def test_a_session_can_become_shorter(wire, issuer):
+    log_in(wire, opening(issuer.token()), "OAUTHBEARER")
+    time.sleep(1.1)
+    end = session_of(wire, issuer, 2)
+    while time.monotonic() <= end:
+        time.sleep(0.05)
+    with pytest.raises(Closed):
+        wire.call("metadata", 12, topics=[])
+
+
+@pytest.mark.parametrize("changes", [{"exp": 1000}, {"iss": "https://elsewhere"}])
+def test_who_logs_in_again_with_a_bad_token_is_out_before_its_end(wire, issuer, changes):
+    log_in(wire, opening(issuer.token()), "OAUTHBEARER")
+    told = log_in(wire, opening(issuer.token(**changes)), "OAUTHBEARER")
+    assert told["auth_bytes"].decode() == INVALID
+    told = token(wire, "\x01")
+    assert told["error_code"] == 58
+    with pytest.raises(Closed):
+        wire.call("metadata", 12, topics=[])
+
+
+def test_somebody_elses_token_ends_the_session(wire, issuer):
+    log_in(wire, opening(issuer.token()), "OAUTHBEARER")
+    told = log_in(wire, opening(issuer.token(sub="somebody else")), "OAUTHBEARER")
+    assert told["error_code"] == 58
+    assert "Cannot change principals during re-authentication" in told["error_message"]
+    with pytest.raises(Closed):
+        wire.call("metadata", 12, topics=[])
