@@ -28,11 +28,15 @@ pytestmark = [
 def nodes():
     with Nodes(OPTIONS) as nodes:
         nodes.start(1, 2, 3)
-        admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
-        topic = NewTopic("t", PARTITIONS, 3, config={"min.insync.replicas": "2"})
-        admin.create_topics([topic])["t"].result(30)
-        until(lambda: all(len(state.isr) == 3 for state in states(nodes)), states, nodes)
+        make_topic(nodes)
         yield nodes
+
+
+def make_topic(nodes):
+    admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
+    topic = NewTopic("t", PARTITIONS, 3, config={"min.insync.replicas": "2"})
+    admin.create_topics([topic])["t"].result(30)
+    until(lambda: all(len(state.isr) == 3 for state in states(nodes)), states, nodes)
 
 
 def states(nodes):
@@ -158,3 +162,18 @@ def test_a_full_follower_asks_for_no_records_and_goes_on_soon_after_there_is_spa
     until(lambda: ends_of(nodes, 3) == ends_of(nodes, 1), ends_of, nodes, 3)
     print("seconds until it had all:", time.monotonic() - began_at)
     until(lambda: all(len(state.isr) == 3 for state in states(nodes)), states, nodes)
+
+
+def test_nobody_waits_for_a_full_follower_while_enough_others_are_in_sync():
+    """Else each record takes as long as a follower may lag: 30 seconds."""
+    with Nodes(OPTIONS | {"replica.lag.time.max.ms": "30000"}) as nodes:
+        nodes.start(1, 2, 3)
+        make_topic(nodes)
+        fill(nodes, 3)
+        until(lambda: are_full(nodes, 3), states, nodes)
+        began_at = time.monotonic()
+        assert not produce(nodes, message_timeout_ms=20_000)
+        assert time.monotonic() - began_at < 10
+        assert all(3 not in state.isr for state in states(nodes))
+        make_space(nodes, 3)
+        until(lambda: all(len(state.isr) == 3 for state in states(nodes)), states, nodes)

@@ -9,7 +9,7 @@ process does. Knows no store and no image. Source: KIP-497, KIP-903, KIP-966; ru
 several nodes, which tests/model checks.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from typing import Protocol
 
@@ -17,10 +17,12 @@ from ottla.env.clock import Clock, Timer
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.metadata.values import PartitionState
 from ottla.pending import Pending
+from ottla.replication.elections import effective_min_isr
 from ottla.replication.partition import Partition
 from ottla.replication.replica_state import (
     LeaderView,
     Proposal,
+    is_behind,
     lagging,
     may_clear_elr,
     may_join,
@@ -71,18 +73,21 @@ def next_proposal(
     now_ms: int,
     began_at_ms: int,
     lag_max_ms: int,
+    full: Collection[NodeId] = (),
 ) -> LeaderView | None:
     """Return the view with the proposal that is due now; None: none is. Pure.
 
-    ``began_at_ms``: see ``lagging``. Joins come first: they let more of the log be committed, and
-    keep the ISR large when another follower has to leave.
+    ``began_at_ms``: see ``lagging``. ``full``: followers that have no space for records. They do
+    not join; and they leave as soon as they are behind, if enough others are in sync: what is
+    committed would wait for them until they count as lagging. Joins come first: they let more of
+    the log be committed, and keep the ISR large when another follower has to leave.
     """
     if view.proposal is not None:
         return None
     if may_clear_elr(view, min_insync_replicas):
         return propose_clear(view, min_insync_replicas)
     for node in view.state.replicas:
-        if may_join(view, node, high_watermark):
+        if node not in full and may_join(view, node, high_watermark):
             return propose_expand(view, node, min_insync_replicas)
     leaving = lagging(
         view,
@@ -91,6 +96,9 @@ def next_proposal(
         began_at_ms=began_at_ms,
         lag_max_ms=lag_max_ms,
     )
+    stuck = {node for node in full if is_behind(view, node, log_end_offset)}.union(leaving)
+    if len({*view.state.isr} - stuck) >= effective_min_isr(view.state, min_insync_replicas):
+        leaving = tuple(stuck)
     return propose_shrink(view, leaving, min_insync_replicas) if leaving else None
 
 
@@ -166,8 +174,8 @@ class IsrChanges:
     ) -> None:
         """Note a fetch as ``Partition.follower_fetched`` does, and what follows from it.
 
-        ``is_full``: the follower has no space for records. It does not join the ISR then: the next
-        commit would wait for it until it counts as lagging. Raises KafkaError, as that does.
+        ``is_full``: the follower has no space for records; see ``next_proposal``. Raises
+        KafkaError, as that does.
         """
         partition.follower_fetched(node, end_offset, broker_epoch, now_ms=self._now_ms())
         if self.fetched is not None:
@@ -177,7 +185,7 @@ class IsrChanges:
             self.watch(partition)
             leadership = self._leaderships[partition.topic_partition]
         (leadership.full.add if is_full else leadership.full.discard)(node)
-        if node not in partition.state.isr:
+        if is_full or node not in partition.state.isr:
             self._look_at(leadership)
 
     def stop(self) -> None:
@@ -229,13 +237,14 @@ class IsrChanges:
         if view.proposal is None:
             log = partition.log
             proposing = next_proposal(
-                _without(view, leadership),
+                _without(view, leadership.refused),
                 high_watermark=partition.high_watermark,
                 log_end_offset=log.log_end_offset,
                 min_insync_replicas=partition.min_insync_replicas,
                 now_ms=self._now_ms(),
                 began_at_ms=leadership.began_at_ms,
                 lag_max_ms=self._lag_max_ms(),
+                full=leadership.full,
             )
             if proposing is None:
                 return
@@ -274,19 +283,12 @@ class IsrChanges:
             partition.take_view(was_refused(view, proposal, is_key_changed=True))
 
 
-def _without(view: LeaderView, leadership: _Leadership) -> LeaderView:
-    """Return ``view`` without those who cannot join the ISR; nothing else is decided so.
-
-    Their registration is gone, or they have no space.
-    """
-    refused, full = leadership.refused, leadership.full
-    if refused is None and not full:
+def _without(view: LeaderView, refused: tuple[NodeId, int] | None) -> LeaderView:
+    """Return ``view`` without a follower whose registration is gone; nothing else is decided so."""
+    if refused is None:
         return view
-    return view._replace(
-        remotes=tuple(
-            (node, remote)
-            for node, remote in view.remotes
-            if node in view.state.isr
-            or (node not in full and (node, remote.broker_epoch) != refused)
-        )
-    )
+    node, broker_epoch = refused
+    remote = view.remote(node)
+    if remote is None or remote.broker_epoch != broker_epoch or node in view.state.isr:
+        return view
+    return view._replace(remotes=tuple(one for one in view.remotes if one[0] != node))

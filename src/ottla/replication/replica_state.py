@@ -180,17 +180,23 @@ def lagging(
     """
     found = []
     for node in view.state.isr:
-        if node == view.state.leader:
+        if not is_behind(view, node, log_end_offset):
             continue
         remote = view.remote(node)
-        if remote is not None and remote.end_offset >= log_end_offset:
-            continue
         caught_up_at_ms = (
             began_at_ms if remote is None else max(remote.caught_up_at_ms, began_at_ms)
         )
         if now_ms - caught_up_at_ms > lag_max_ms:
             found.append(node)
     return tuple(found)
+
+
+def is_behind(view: LeaderView, node: NodeId, log_end_offset: int) -> bool:
+    """Tell whether an in-sync follower lacks records, as far as it has said."""
+    if node == view.state.leader or node not in view.state.isr:
+        return False
+    remote = view.remote(node)
+    return remote is None or remote.end_offset < log_end_offset
 
 
 def propose_shrink(

@@ -352,3 +352,31 @@ def test_a_follower_without_space_does_not_join_and_stays_while_nothing_is_missi
     made.fetch(OTHER)
     ((_, proposal, _),) = made.asked
     assert (proposal.joining, proposal.state.isr) == (OTHER, NODES)
+
+
+@pytest.mark.parametrize(("min_isr", "left"), [(2, (NODE, THIRD)), (3, None)])
+def test_a_follower_without_space_leaves_when_records_wait_for_it_and_enough_are_left(
+    leader, min_isr, left
+):
+    made = leader(min_isr=min_isr)
+    for node in (OTHER, THIRD):
+        made.fetch(node, is_full=node == OTHER)
+    assert not made.asked, "nothing is missing there"
+    made.node.append((0, batch()), acks=1)
+    made.node.executor.run_all()
+    made.fetch(THIRD)
+    assert not made.asked
+    made.fetch(OTHER, end_offset=0, is_full=True)
+    assert [proposal.state.isr for _, proposal, _ in made.asked] == ([left] if left else [])
+
+
+def test_a_follower_that_lags_leaves_although_too_few_are_left(leader):
+    made = leader(min_isr=3)
+    made.node.append((0, batch()), acks=1)
+    made.node.executor.run_all()
+    for _ in range(2 * LAG_MAX_MS // 500):
+        made.pass_ms(500)
+        made.fetch(OTHER, end_offset=0, is_full=True)
+        made.fetch(THIRD)
+    ((_, proposal, _),) = made.asked
+    assert (proposal.state.isr, proposal.state.elr) == ((NODE, THIRD), (OTHER,))
