@@ -215,3 +215,68 @@ def test_the_start_of_nodes_that_were_killed_amid_the_first_one_settles_it(data)
     with NodesPeer(data, 3, OPTIONS).start() as peer:
         assert consume(peer) == list(range(60))
         wait_for_isr(peer, 3)
+
+
+def begin(data):
+    with NodesPeer(data, 3, OPTIONS).start() as peer:
+        ottla(peer, "topic", "create", "t", "-p", "3", "-r", "3", "-c", "min.insync.replicas=2")
+        produce(peer, range(60))
+        wait_for_isr(peer, 3)
+
+
+def copy_metadata(data, to):
+    to.mkdir()
+    for each in data.glob("metadata.sqlite*"):
+        shutil.copy2(each, to)
+
+
+def put_metadata_back(data, found):
+    lose_metadata(data)
+    for each in found.iterdir():
+        shutil.copy2(each, data)
+
+
+def test_an_old_copy_of_the_first_nodes_disk_with_the_metadata_is_put_back(data, tmp_path):
+    """Others, whole and in sync, were cut to the copy."""
+    begin(data)
+    take_copies(data, 1, tmp_path / "first")
+    copy_metadata(data, tmp_path / "metadata")
+    with NodesPeer(data, 3, OPTIONS).start() as peer:
+        produce(peer, range(60, 300))
+        wait_for_isr(peer, 3)
+        ottla(peer, "topic", "create", "new", "-r", "3")
+        ottla(peer, "produce", "new", text="one\n")
+    put_copies_back(data, 1, tmp_path / "first")
+    put_metadata_back(data, tmp_path / "metadata")
+    with NodesPeer(data, 3, OPTIONS).start() as peer:
+        assert "metadata was restored from an old copy" in peer.log_text()
+        assert consume(peer) == list(range(300))
+        wait_for_isr(peer, 3)
+        assert ottla(peer, "topic", "describe", "t", "-o", "json").count("min.insync.replicas")
+        read = ottla(peer, "consume", "new", "--from", "earliest", "-f", "%v\\n").split()
+        assert read == ["one"]
+        produce(peer, range(300, 360))
+    with NodesPeer(data, 3, OPTIONS).start() as peer:
+        assert peer.log_text().count("the newest copy of each partition is served") == 1
+        assert consume(peer) == list(range(360))
+
+
+def test_of_old_copies_of_all_nodes_the_newest_is_served(data, tmp_path):
+    """Whoever left the ISR last was served: 60 of 90 records, though one disk had all."""
+    begin(data)
+    for node in (1, 3):
+        take_copies(data, node, tmp_path / str(node))
+    with NodesPeer(data, 3, OPTIONS).start() as peer:
+        produce(peer, range(60, 90))
+        wait_for_isr(peer, 3)
+    take_copies(data, 2, tmp_path / "2")
+    with NodesPeer(data, 3, OPTIONS).start() as peer:
+        produce(peer, range(90, 120))
+        wait_for_isr(peer, 3)
+    for node in (1, 2, 3):
+        put_copies_back(data, node, tmp_path / str(node))
+    with NodesPeer(data, 3, OPTIONS).start() as peer:
+        assert consume(peer) == list(range(90))
+        wait_for_isr(peer, 3)
+        produce(peer, range(90, 150))
+        assert consume(peer) == list(range(150))

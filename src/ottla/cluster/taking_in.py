@@ -224,6 +224,20 @@ def _served(name: str, copies: Copies, entry: Entry) -> PartitionState | None:
 
 
 def _decided_again(index: int, copies: Copies, entry: Entry) -> PartitionState | None:
-    """Return what a partition should be that nobody has served; None: it is right as it is."""
-    state = decide(index, copies) if copies else decode_partition(entry.value)
-    return None if state == decode_partition(entry.value) else state
+    """Return what a partition should be that nobody has served; None: it is right as it is.
+
+    The metadata may be older than the copies, or newer: its leader epoch has been seen by clients,
+    and its further replicas get a copy again.
+    """
+    before = decode_partition(entry.value)
+    if not copies:
+        return None
+    state = decide(index, copies)
+    lacking = [node for node in before.replicas if node not in state.replicas]
+    spare = max(len(before.replicas) - len(state.replicas), 0)
+    state = state._replace(replicas=(*state.replicas, *lacking[:spare]))
+    is_decided = before[:3] == state[:3] and before.leader_epoch >= state.leader_epoch
+    if is_decided:
+        return None  # By a start that was cut short.
+    epoch = max(state.leader_epoch, LeaderEpoch(before.leader_epoch + 1))
+    return state._replace(leader_epoch=epoch, partition_epoch=before.partition_epoch + 1)

@@ -32,6 +32,8 @@ from ottla.metadata.values import Stamp, decode_generations, encode_generations
 
 logger = logging.getLogger(__name__)
 
+EACH_TURN = 2_000
+"""Logs looked at in one turn of the loop: about a millisecond."""
 INTERVAL_MS = 60_000
 """How much time a copy may lack at most without being noticed."""
 _OLD_COPY = (
@@ -39,8 +41,7 @@ _OLD_COPY = (
     " is in it until it has what they have"
 )
 _OLDER_METADATA = (
-    "the log directory %s is newer than the metadata, which was restored from an old copy: who was"
-    " in sync then may lack records now"
+    "the log directory %s is newer than the metadata, which was restored from an old copy"
 )
 _NOT_NOW = "the log directories get no new generation yet: %s"
 
@@ -69,8 +70,8 @@ class Generations:
         self._env = environment
         self._found: dict[str, Remembered] = {}
         """Use: by path, what each directory says, durably."""
-        self._records = -1
-        """Use: how many there were when the last generation was given; -1: none was."""
+        self._contents: int | None = None
+        """Use: a sum over the logs as the last generation was given; None: none was."""
         self._one_at_a_time = asyncio.Lock()
 
     async def look(self) -> frozenset[str]:
@@ -86,7 +87,7 @@ class Generations:
                 logger.error(_OLD_COPY, path)
                 old.append(path)
             elif judgement is Judgement.OLDER_METADATA:
-                logger.error(_OLDER_METADATA, path)
+                logger.warning(_OLDER_METADATA, path)
         return frozenset(old)
 
     async def begin(self) -> None:
@@ -94,23 +95,24 @@ class Generations:
 
         A disk that takes nothing keeps the one it has. Raises MetadataError.
         """
-        self._records = self._count()
+        contents = await self._sum()
         await self._give()
+        self._contents = contents
 
     async def go_on(self) -> None:
-        """Give further ones if there are other records than the last time.
+        """Give further ones if the logs have changed since the last time.
 
         What fails is told, and done the next time.
         """
-        records = self._count()
-        if self._records in {records, -1}:
+        contents = await self._sum()
+        if self._contents in {None, contents}:
             return
         try:
             await self._give()
         except MetadataError as error:
             logger.warning(_NOT_NOW, error)
         else:
-            self._records = records
+            self._contents = contents
 
     def keep(self, schedule: Schedule) -> None:
         """Have it done in time."""
@@ -163,8 +165,14 @@ class Generations:
         found = self._found.get(path)
         return None if found is None else found.stamp
 
-    def _count(self) -> int:
-        return sum(log.log_end_offset for log in self._logs.logs.values())
+    async def _sum(self) -> int:
+        """Return a number that is another one when records came, or logs came or went."""
+        total = 0
+        for number, log in enumerate(list(self._logs.logs.values()), 1):
+            total += hash((log.topic_partition, log.topic_id, log.log_end_offset))
+            if number % EACH_TURN == 0:
+                await asyncio.sleep(0)
+        return total
 
     # In threads.
 

@@ -29,6 +29,11 @@ async def is_settled(store: MetadataStore, keys: Keys) -> bool:
     return await store.get(keys.meta) is not None and await store.get(keys.unsettled) is None
 
 
+async def unsettle(store: MetadataStore, keys: Keys) -> None:
+    """Let the nodes decide anew, before one of them serves, who has the newest records."""
+    await store.commit([], [Put(keys.unsettled, encode_number(1))])
+
+
 async def agree_on_cluster(
     store: MetadataStore, keys: Keys, cluster_id: str, *, of_several: bool = False
 ) -> str:

@@ -133,8 +133,9 @@ def _tell_who_is_empty(held: Mapping[NodeId, Held], found: Collection[NodeId]) -
     empty = held.keys() - set(found)
     if found and empty:
         logger.error(
-            "the metadata is new, and %s no copy of any partition, but others have: if data is "
-            "missing there, stop now, and put it back before new records come",
+            "the metadata does not tell who has the newest records, and %s no copy of any "
+            "partition, but others have: if data is missing there, stop now, and put it back "
+            "before new records come",
             _nodes(empty, "has", "have"),
         )
 

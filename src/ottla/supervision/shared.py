@@ -5,6 +5,7 @@ Nothing is started when a port is taken, when the data is another's, or when it 
 node that would not run.
 """
 
+import logging
 from collections.abc import Sequence
 from os.path import abspath
 from posixpath import dirname
@@ -39,11 +40,15 @@ from ottla.node.identity import (
     look_for_other_nodes,
     new_cluster_id,
     refuse_one_twice,
+    unsettle,
 )
 from ottla.node.interbroker import INTER_BROKER_HOST, SECRET_BYTES, InterBroker
 from ottla.node.left_out import left_out, tell
+from ottla.node.restored import why_unsure
 from ottla.supervision.errands import Socket
-from ottla.supervision.layout import ListenerPorts, node_ids
+from ottla.supervision.layout import ListenerPorts, node_directory, node_ids
+
+logger = logging.getLogger(__name__)
 
 
 class Outside(NamedTuple):
@@ -166,12 +171,27 @@ async def open_data(config: Config, count: int, outside: Outside) -> SharedData:
         if not await is_settled(store, keys):
             look_for_other_nodes(disk, log_dirs, count)
         cluster_id = await agree_on_cluster(store, keys, own, of_several=count > 1)
-        is_unsettled = await store.get(keys.unsettled) is not None
+        is_unsettled = await _are_to_settle(store, keys, disk, log_dirs, count)
         await _do_without_others(store, keys, count, first, outside.clock)
     except BaseException:
         await store.close()
         raise
     return SharedData(store, cluster_id, is_new=known is None, is_unsettled=is_unsettled)
+
+
+async def _are_to_settle(
+    store: MetadataStore, keys: Keys, disk: Disk, log_dirs: tuple[str, ...], count: int
+) -> bool:
+    """Tell whether the nodes are to decide anew who has the newest records; durably so."""
+    if await store.get(keys.unsettled) is not None:
+        return True
+    nodes = node_ids(count)
+    directories = {node_directory(path, node): node for path in log_dirs for node in nodes}
+    why = await why_unsure(store, keys, disk, directories)
+    if why is not None:
+        logger.error("%s: the newest copy of each partition is served", why)
+        await unsettle(store, keys)
+    return why is not None
 
 
 def _identity(disk: Disk, log_dir: str) -> MetaProperties | None:

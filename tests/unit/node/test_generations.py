@@ -49,6 +49,10 @@ class Store(MemoryStore):
         return await super().commit(guards, ops)
 
 
+def log_of(where, end, topic_id=b"id"):
+    return SimpleNamespace(topic_partition=where, topic_id=topic_id, log_end_offset=end)
+
+
 class Machine(SimpleNamespace):
     """A node with the directories /a and /b, and what it keeps."""
 
@@ -58,7 +62,8 @@ class Machine(SimpleNamespace):
             for path in ("/a", "/b")
             if path not in self.away
         ]
-        logs = SimpleNamespace(online=lambda: directories, logs={"t-0": self.log})
+        self.more.setdefault("t-0", self.log)
+        logs = SimpleNamespace(online=lambda: directories, logs=self.more)
         environment = SimpleNamespace(disk=self.disk, executor=Inline(), rng=self.rng)
         return Generations(self.store, KEYS, ME, logs, environment)
 
@@ -101,8 +106,9 @@ async def machine():
         disk=disk,
         store=store,
         rng=SeededRng(1),
-        log=SimpleNamespace(log_end_offset=0),
+        log=log_of("t-0", 0),
         away=set(),
+        more={},
     )
     await store.close()
 
@@ -151,6 +157,18 @@ async def test_further_generations_come_with_records_only(machine):
     assert machine.number("/a") == 2
     machine.put_back("/a", copy)
     assert await machine.process().look() == {"/a"}
+
+
+async def test_as_many_records_of_another_topic_are_other_records(machine):
+    machine.more["u-0"] = log_of("u-0", 300)
+    process, _ = await machine.started()
+    del machine.more["u-0"]
+    machine.more["v-0"] = log_of("v-0", 300)
+    await process.go_on()
+    assert machine.number("/a") == 2
+    machine.more["v-0"] = log_of("v-0", 300, b"anew")
+    await process.go_on()
+    assert machine.number("/a") == 3
 
 
 async def test_nothing_is_given_before_the_first(machine):
