@@ -31,6 +31,8 @@ from tests.simulation.cluster.clients import COMES_BACK, Client, Lost
 from tests.simulation.cluster.reading import OUT_OF_RANGE
 
 NO_SUCH_TOPIC = {3, 100, 103}
+HEARS_LATE_SECONDS = 5.0
+"""So long a node may tell of what was, when its way to the store is whole again."""
 CHANGED_MEANWHILE = {37, 42}
 PARTITIONS_MAX = 5
 
@@ -74,10 +76,20 @@ class Again(Client):
         if self._id is not None:
             for partition in range(self._count):
                 await self._read(partition, is_last=True)
+        end = self.world.loop.now + HEARS_LATE_SECONDS
+        while is_back := await self._deleted_that_are_there():
+            if self.world.loop.now > end:
+                self.world.problem(f"{self._topic} {is_back} was deleted, and is there")
+                return
+            await self.world.sleep(0.5)
+
+    async def _deleted_that_are_there(self):
         told = await self.ask_anyone(MetadataRequest(topics=None), MetadataResponse)
-        for one in told.topics:
-            if one.name == self._topic and one.topic_id in self._deleted:
-                self.world.problem(f"{self._topic} {one.topic_id.hex()} was deleted, and is there")
+        return [
+            one.topic_id.hex()
+            for one in told.topics
+            if one.name == self._topic and one.topic_id in self._deleted
+        ]
 
     # -- the topic -----------------------------------------------------------------------------
 
