@@ -166,10 +166,11 @@ class Generations:
         return None if found is None else found.stamp
 
     async def _sum(self) -> int:
-        """Return a number that is another one when records came, or logs came or went."""
+        """Return a number that is another one when records or logs came or went."""
         total = 0
         for number, log in enumerate(list(self._logs.logs.values()), 1):
-            total += hash((log.topic_partition, log.topic_id, log.log_end_offset))
+            span = log.log_start_offset, log.log_end_offset
+            total += hash((log.topic_partition, log.topic_id, *span))
             if number % EACH_TURN == 0:
                 await asyncio.sleep(0)
         return total

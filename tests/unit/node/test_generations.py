@@ -50,7 +50,9 @@ class Store(MemoryStore):
 
 
 def log_of(where, end, topic_id=b"id"):
-    return SimpleNamespace(topic_partition=where, topic_id=topic_id, log_end_offset=end)
+    return SimpleNamespace(
+        topic_partition=where, topic_id=topic_id, log_start_offset=0, log_end_offset=end
+    )
 
 
 class Machine(SimpleNamespace):
@@ -169,6 +171,9 @@ async def test_as_many_records_of_another_topic_are_other_records(machine):
     machine.more["v-0"] = log_of("v-0", 300, b"anew")
     await process.go_on()
     assert machine.number("/a") == 3
+    machine.more["v-0"].log_start_offset = 300  # DeleteRecords.
+    await process.go_on()
+    assert machine.number("/a") == 4
 
 
 async def test_nothing_is_given_before_the_first(machine):
