@@ -3,9 +3,10 @@
 ``broker`` and ``ottla.node`` hand these values down; the rooms never see the option tables.
 """
 
+from collections.abc import Mapping
 from math import inf
 
-from ottla.cluster.topics import NewTopic
+from ottla.cluster.topics import NewTopic, given_configs
 from ottla.config import broker as options
 from ottla.config import coordinator as coordinator_options
 from ottla.config import log as log_options
@@ -139,6 +140,17 @@ def transaction_topic_of(config: Config) -> NewTopic:
             ("unclean.leader.election.enable", "false"),
         ),
     )
+
+
+def internal_topics_of(config: Config) -> list[NewTopic]:
+    """Return how to create the topics of the coordinators."""
+    return [group_topic_of(config), transaction_topic_of(config)]
+
+
+def internal_configs_of(config: Config, topic: str) -> Mapping[str, str] | None:
+    """Return the configs with which an internal topic is made; None: ``topic`` is no such."""
+    made = {each.name: each for each in internal_topics_of(config)}
+    return given_configs(made[topic]) if topic in made else None
 
 
 OPEN_FILES_RESERVE = 64

@@ -34,7 +34,7 @@ from ottla.metadata.values import (
 
 if TYPE_CHECKING:
     from ottla.cluster.copies import Held
-    from ottla.cluster.taking_in import TakeIn
+    from ottla.cluster.taking_in import InternalConfigs, TakeIn
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ async def adopt(
     *,
     node_id: NodeId,
     rng: Rng,
+    internal_configs: "InternalConfigs" = lambda _: None,
     may_adopt: bool = True,
     is_alone: bool = True,
     take_in: "TakeIn | None" = None,
@@ -60,7 +61,8 @@ async def adopt(
     node deletes meanwhile is not taken for a stranger; see ``finish_late_deletions``.
     ``may_adopt``: False: what nobody knows is left alone; this node has not all that others know.
     ``is_alone``: no other node has this store. ``take_in``: hears what this node has, and takes it
-    in beside what others have; None: this node does so by itself. Raises what the store raises.
+    in beside what others have; None: this node does so by itself, with ``internal_configs``. Raises
+    what the store raises.
     """
     marks, revision = await store.scan(keys.deleted_topics)
     deleted = {keys.place(mark.key).topic_id for mark in marks}
@@ -82,7 +84,7 @@ async def adopt(
     revision = max(revision, await _reserve_producer_ids(store, keys, logs))
     if may_adopt:
         if take_in is not None or strangers or is_unsettled:
-            by_itself = _by_itself(store, keys, rng, node_id, is_alone=is_alone)
+            by_itself = _by_itself(store, keys, rng, internal_configs, node_id, is_alone=is_alone)
             taken_in = await (take_in or by_itself)(_held(strangers, log_manager))
             revision = max(revision, taken_in)
     else:
@@ -116,11 +118,18 @@ def finish_late_deletions(
 
 
 def _by_itself(
-    store: MetadataStore, keys: Keys, rng: Rng, node_id: NodeId, *, is_alone: bool
+    store: MetadataStore,
+    keys: Keys,
+    rng: Rng,
+    internal_configs: "InternalConfigs",
+    node_id: NodeId,
+    *,
+    is_alone: bool,
 ) -> "TakeIn":
     from ottla.cluster.taking_in import TakingIn  # noqa: PLC0415 - few starts need it
 
-    return TakingIn(store, keys, rng, node_id if is_alone else None).of(node_id)
+    alone = node_id if is_alone else None
+    return TakingIn(store, keys, rng, internal_configs, alone).of(node_id)
 
 
 def _held(strangers: Mapping[str, Mapping[int, Log]], log_manager: LogManager) -> "Held":

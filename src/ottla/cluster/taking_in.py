@@ -5,12 +5,17 @@ nodes of a host. What none has has no replicas yet; a node that is alone makes i
 decides what is served. A state that may have been served is never replaced: other copies stay where
 they are, and its leader epoch is above theirs. Source: design D5; ADR 5.
 
+Configs are not beside the data. An internal topic gets those that it is made with; all others are
+kept whole until somebody says otherwise: retention would take what is to stay for ever, and what is
+compacted. Both are in the commit that makes the topic visible.
+
 While the metadata is ``unsettled`` no node has served anything by it: it is new, and directories
 may have more than it knows. A start that was cut short is done again then, from the same copies.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ottla.cluster.copies import (
@@ -26,7 +31,7 @@ from ottla.cluster.copies import (
 from ottla.cluster.topics import new_topic_id
 from ottla.env.rng import Rng
 from ottla.ids import LeaderEpoch, NodeId, TopicId
-from ottla.metadata.keys import Keys
+from ottla.metadata.keys import ConfigType, Keys
 from ottla.metadata.store import (
     ABSENT,
     Delete,
@@ -43,6 +48,7 @@ from ottla.metadata.values import (
     decode_name,
     decode_partition,
     decode_topic,
+    encode_config,
     encode_name,
     encode_partition,
     encode_topic,
@@ -52,6 +58,14 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE = 50
 """Partitions in one commit: each has a guard."""
+NAMED_MAX = 20
+KEPT_WHOLE: Mapping[str, str] = MappingProxyType(
+    {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
+)
+"""The configs of a topic of which nobody knows them: whatever the defaults are, no record goes."""
+
+InternalConfigs = Callable[[str], Mapping[str, str] | None]
+"""Returns the configs that an internal topic of this name is made with; None: it is no such."""
 
 TakeIn = Callable[[Held], Awaitable[int]]
 """What takes in what a node found, beside what others found: returns the store's revision when all
@@ -64,6 +78,7 @@ class TakingIn(NamedTuple):
     store: MetadataStore
     keys: Keys
     rng: Rng
+    internal_configs: InternalConfigs
     alone: NodeId | None = None
     """The node that no other has this store beside; None: there are several."""
 
@@ -79,17 +94,28 @@ class TakingIn(NamedTuple):
         """
         flag = await self.store.get(self.keys.unsettled)
         revision = 0
+        kept_whole: list[str] = []
         for name, partitions in by_partition(found).items():
-            added = await self._topic(name, partitions, replaces=flag is not None)
+            added = await self._topic(name, partitions, kept_whole, replaces=flag is not None)
             revision = max(revision, added)
+        if kept_whole:
+            _tell_of_kept(kept_whole)
         if flag is not None:
             revision = await self.store.commit([], [Delete(self.keys.unsettled)])
         return revision
 
-    async def _topic(self, name: str, partitions: Mapping[int, Copies], *, replaces: bool) -> int:
+    async def _topic(
+        self,
+        name: str,
+        partitions: Mapping[int, Copies],
+        kept_whole: list[str],
+        *,
+        replaces: bool,
+    ) -> int:
         """Add to a topic what nobody has added; return the revision after that, 0: nothing was.
 
-        ``replaces``: nobody has served what the store has of it.
+        ``kept_whole`` takes its name if nobody knows its configs. ``replaces``: nobody has served
+        what the store has of it.
         """
         chosen = choose_topic_id(partitions.values()) or new_topic_id(self.rng)
         key = self.keys.topic(name)
@@ -115,8 +141,18 @@ class TakingIn(NamedTuple):
                 if known.partition_count >= count:
                     return revision
                 topic = encode_topic(known._replace(partition_count=count))
-                by_id = Put(self.keys.topic_id(known.topic_id), encode_name(name))
-                return await self.store.commit(guards, [Put(key, topic), by_id])
+                ops = [
+                    Put(key, topic),
+                    Put(self.keys.topic_id(known.topic_id), encode_name(name)),
+                ]
+                internal = self.internal_configs(name)
+                if entry is None:
+                    configs = encode_config(KEPT_WHOLE if internal is None else internal)
+                    ops.append(Put(self.keys.config(ConfigType.TOPIC, name), configs))
+                revision = await self.store.commit(guards, ops)
+                if entry is None and internal is None:
+                    kept_whole.append(name)
+                return revision
             except GuardFailed:
                 logger.info("%s: another node has added to it just now", name)
 
@@ -186,6 +222,22 @@ class TakingIn(NamedTuple):
             return decide(index, copies)
         assert self.alone is not None, "others may be to come"
         return PartitionState((self.alone,), (self.alone,), self.alone, LeaderEpoch(0), 0)
+
+
+def _tell_of_kept(topics: Sequence[str]) -> None:
+    more = len(topics) - NAMED_MAX
+    logger.warning(
+        "the configs of topics that were taken in are not known (those that had any), so all their"
+        " records are kept (%s) until you say otherwise, for example by ottla config set"
+        " topic/%s cleanup.policy=compact; ottla config unset topic/%s %s lets the defaults hold."
+        " Set others anew, too, such as min.insync.replicas. The topics: %s%s",
+        " ".join(f"{key}={text}" for key, text in KEPT_WHOLE.items()),
+        topics[0],
+        topics[0],
+        " ".join(KEPT_WHOLE),
+        ", ".join(topics[:NAMED_MAX]),
+        f" and {more} more" if more > 0 else "",
+    )
 
 
 def _of_topic(

@@ -35,7 +35,7 @@ from ottla.node.identity import (
     refuse_one_twice,
 )
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.settings import space_limits_of
+from ottla.settings import internal_configs_of, space_limits_of
 
 if TYPE_CHECKING:
     from ottla.cluster.taking_in import TakeIn
@@ -225,6 +225,7 @@ async def follow(
         manager,
         node_id=configuration.node_id,
         rng=environment.rng,
+        internal_configs=partial(internal_configs_of, configuration.at_start),
         may_adopt=may_adopt,
         is_alone=is_alone,
         take_in=take_in,

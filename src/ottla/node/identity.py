@@ -55,7 +55,7 @@ async def agree_on_cluster(
 def look_for_metadata_elsewhere(disk: Disk, log_dirs: tuple[str, ...]) -> None:
     """Refuse to begin without the metadata when another log directory has it.
 
-    Topics would be taken in again, without their configs: retention takes what is to stay.
+    Topics would be taken in again, without their configs, users and ACLs.
     """
     first, *others = log_dirs
     if not others or disk.exists(f"{first}/{METADATA_FILE}"):

@@ -41,11 +41,7 @@ from ottla.node.links import NodeLinks
 from ottla.pending import Pending, pending_of
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.request_memory import RequestMemory
-from ottla.settings import (
-    cleaner_settings_of,
-    group_topic_of,
-    transaction_topic_of,
-)
+from ottla.settings import cleaner_settings_of, internal_topics_of
 from ottla.turns import Turns
 
 if TYPE_CHECKING:
@@ -300,7 +296,7 @@ def _controller(
         check_config=lambda given: topic_config(given, configuration.in_force),
         partitions_max=config[options.MAX_PARTITIONS],
         may_delete=config[options.DELETE_TOPIC_ENABLE],
-        internal_topics=[group_topic_of(config), transaction_topic_of(config)],
+        internal_topics=internal_topics_of(config),
         hosted=Hosted(configuration.node_id, replica_manager.hosting.done, data.logs.may_have_left),
     )
 

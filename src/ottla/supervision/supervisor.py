@@ -7,7 +7,7 @@ Source: cluster design, section 2.5.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from ottla.cluster.taking_in import TakingIn
@@ -183,7 +183,9 @@ class Supervisor:
         if not self._is_stopping:
             self._data = data = await self._open_data()
             self._settling = Settling(
-                TakingIn(data.store, Keys(STORE_CLUSTER), self._outside.rng),
+                TakingIn(
+                    data.store, Keys(STORE_CLUSTER), self._outside.rng, self._internal_configs
+                ),
                 node_ids(self._count),
                 self.clock,
                 is_unsettled=data.is_unsettled,
@@ -194,6 +196,12 @@ class Supervisor:
         for child in self._children.values():
             if not self._is_stopping:
                 await child.start()
+
+    def _internal_configs(self, topic: str) -> Mapping[str, str] | None:
+        """Return with which configs an internal topic is made; None: it is no such topic."""
+        from ottla.settings import internal_configs_of  # noqa: PLC0415 - few starts need it
+
+        return internal_configs_of(self._config, topic)
 
     async def _open_data(self) -> SharedData:
         if self._is_memory:

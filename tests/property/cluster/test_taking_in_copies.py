@@ -56,7 +56,7 @@ async def started(found, cuts):
     for left in [*cuts, None]:
         store.left = left
         try:
-            await TakingIn(store, KEYS, SeededRng(1)).all(found)
+            await TakingIn(store, KEYS, SeededRng(1), lambda _: None).all(found)
         except CutOff:
             assert await store.get(KEYS.unsettled) is not None, "none serves"
     assert await store.get(KEYS.unsettled) is None

@@ -39,7 +39,7 @@ class Nodes:
         if self._unsettled:
             await self.store.commit([], [Put(self.keys.unsettled, encode_number(1))])
         self.settling = Settling(
-            TakingIn(self.store, self.keys, SeededRng(1)),
+            TakingIn(self.store, self.keys, SeededRng(1), lambda _: None),
             (ONE, TWO, THREE),
             self.clock,
             is_unsettled=self._unsettled,

@@ -254,15 +254,18 @@ def _of_origin(
 ) -> Iterator[Finding]:
     if directory.kind == "kafka":
         what = "Apache Kafka (KRaft) wrote this directory"
-        fix = "a broker started here serves its topics; their configs are in Kafka's own metadata"
+        fix = (
+            "a broker started here serves its topics, and keeps all their records: their configs"
+            " are in Kafka's own metadata"
+        )
         yield Finding(Severity.NOTE, directory.path, what, "", fix)
     elif not has_metadata and directory.partitions:
         what = f"there is no {METADATA_STORE}"
-        why = "topics are taken in from their directories, with the broker's default configs"
-        fix = (
-            "nothing if another one of log.dirs has it; else restore it from a copy if topics had"
-            " configs of their own"
+        why = (
+            "topics are taken in from their directories, without their configs: all their records"
+            " are kept; users and ACLs are lost"
         )
+        fix = "nothing if another one of log.dirs has it; else restore it from a copy"
         yield Finding(Severity.WARNING, metadata_in, what, why, fix)
 
 
