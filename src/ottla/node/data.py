@@ -34,6 +34,7 @@ from ottla.node.identity import (
     new_cluster_id,
     refuse_one_twice,
 )
+from ottla.node.lost_acls import refuse_to_open_all
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.settings import internal_configs_of, space_limits_of
 
@@ -174,10 +175,12 @@ async def agree_on_own_store(
 
     A directory that has lost its meta.properties is of the store's cluster. Raises
     LogDirectoryUnusable when the store is of another cluster than the directory, or is new although
-    other nodes have partitions here.
+    other nodes have partitions here, or ACLs may be lost.
     """
     if not await is_settled(store, keys):
-        look_for_other_nodes(logs.manager.disk, configuration.log_dirs, 1)
+        disk, log_dirs = logs.manager.disk, configuration.log_dirs
+        look_for_other_nodes(disk, log_dirs, 1)
+        await refuse_to_open_all(store, keys, disk, log_dirs, configuration.at_start)
     found = await agree_on_cluster(store, keys, logs.cluster_id)
     if found == logs.cluster_id:
         return found

@@ -97,15 +97,33 @@ def look_for_other_nodes(disk: Disk, log_dirs: tuple[str, ...], count: int) -> N
         raise LogDirectoryUnusable(log_dirs[0], why, fix)
 
 
+def have_partitions(disk: Disk, log_dirs: Sequence[str]) -> bool:
+    """Tell whether a node of this host has a partition in these directories. Blocks.
+
+    One that cannot be read may have some: that counts.
+    """
+    try:
+        return any(
+            _has_partitions(disk, log_dir) or any(_with_partitions(disk, log_dir))
+            for log_dir in log_dirs
+        )
+    except OSError:
+        return True
+
+
+def _has_partitions(disk: Disk, directory: str) -> bool:
+    found = disk.list_directory(directory)
+    return any(parse_partition_directory(name) is not None for name in found)
+
+
 def _with_partitions(disk: Disk, log_dir: str) -> Iterator[int]:
     """Yield the further nodes that have directories of partitions in ``log_dir``."""
     above = f"{log_dir}/{NODES_DIRECTORY}"
     names = disk.list_directory(above) if disk.exists(above) else []
     for name in names:
-        if name.isascii() and name.isdigit() and disk.is_directory(f"{above}/{name}"):
-            found = disk.list_directory(f"{above}/{name}")
-            if any(parse_partition_directory(each) is not None for each in found):
-                yield int(name)
+        is_node = name.isascii() and name.isdigit() and disk.is_directory(f"{above}/{name}")
+        if is_node and _has_partitions(disk, f"{above}/{name}"):
+            yield int(name)
 
 
 def new_cluster_id(rng: Rng) -> str:

@@ -44,6 +44,7 @@ from ottla.node.identity import (
 )
 from ottla.node.interbroker import INTER_BROKER_HOST, SECRET_BYTES, InterBroker
 from ottla.node.left_out import left_out, tell
+from ottla.node.lost_acls import refuse_to_open_all
 from ottla.node.restored import why_unsure
 from ottla.supervision.errands import Socket
 from ottla.supervision.layout import ListenerPorts, node_directory, node_ids
@@ -170,6 +171,7 @@ async def open_data(config: Config, count: int, outside: Outside) -> SharedData:
         keys = Keys(STORE_CLUSTER)
         if not await is_settled(store, keys):
             look_for_other_nodes(disk, log_dirs, count)
+            await refuse_to_open_all(store, keys, disk, log_dirs, config)
         cluster_id = await agree_on_cluster(store, keys, own, of_several=count > 1)
         is_unsettled = await _are_to_settle(store, keys, disk, log_dirs, count)
         await _do_without_others(store, keys, count, first, outside.clock)
