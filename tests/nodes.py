@@ -22,7 +22,6 @@ from ottla.node.interbroker import INTER_BROKER, InterBroker
 OPTIONS = {
     "group.initial.rebalance.delay.ms": "0",
     "ottla.stop.timeout.ms": "500",
-    "log.dirs": "/ottla",
     "offsets.topic.num.partitions": "6",
     "transaction.state.log.num.partitions": "6",
 }
@@ -244,7 +243,7 @@ class Nodes:
 
         broker = Broker(
             broker_config(texts),
-            memory=True,
+            memory="log.dirs" not in self._options,  # Of memory there is one directory.
             environment=environment,
             open_store=open_store,
             inter_broker=InterBroker("127.0.0.1", 0, SECRET),

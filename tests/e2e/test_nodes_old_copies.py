@@ -10,7 +10,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.env.rng import SeededRng
+from ottla.ids import TopicPartition
+from ottla.log.files.layout import parse_partition_directory
+from ottla.metadata.keys import Keys
+from ottla.node.identity import STORE_CLUSTER
 from tests.nodes import Nodes
+from tests.simulation.cluster.copies import put_directory_back
 from tools.wire_client import WireClient, values_of
 
 PATIENCE_SECONDS = 30
@@ -22,10 +27,20 @@ pytestmark = [
 ]
 
 
+OPTIONS = {"replica.lag.time.max.ms": "2000", "auto.leader.rebalance.enable": "false"}
+HOME = "/data"
+
+
 @pytest.fixture
 def nodes():
-    options = {"replica.lag.time.max.ms": "2000", "auto.leader.rebalance.enable": "false"}
-    with Nodes(options) as nodes:
+    with Nodes(OPTIONS) as nodes:
+        nodes.start(*ALL)
+        yield nodes
+
+
+@pytest.fixture
+def nodes_of_two_directories():
+    with Nodes(OPTIONS | {"log.dirs": "/a,/b"}) as nodes:
         nodes.start(*ALL)
         yield nodes
 
@@ -205,3 +220,162 @@ def test_nodes_that_are_stopped_and_started_stay_in_sync(nodes):
         kill(nodes) if turn == 1 else stop(nodes)
         nodes.start_together(*ALL)
         assert all(len(state.isr) == 3 for state in states(nodes))
+
+
+def delete(nodes, *topics):
+    """Delete topics, and wait until every node has."""
+    admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
+    for deleted in admin.delete_topics(list(topics)).values():
+        deleted.result(30)
+    marks = Keys(STORE_CLUSTER).deleted_topics
+    until(lambda: not nodes.run(nodes.store.scan, marks)[0], lambda: topics)
+
+
+def held(nodes, node, log_dir=HOME):
+    """Return the partitions of ``t`` in a log directory."""
+    found = map(parse_partition_directory, nodes.disk(node).list_directory(log_dir))
+    return sorted(where.partition for where in found if where and where.topic == "t")
+
+
+def strays(nodes, node, topic, log_dir=HOME):
+    names = nodes.disk(node).list_directory(log_dir)
+    return [name for name in names if name.startswith(f"{topic}-") and name.endswith("-stray")]
+
+
+@pytest.mark.parametrize("end", [stop, kill])
+def test_a_copy_does_not_bring_a_deleted_topic_back(nodes, end, caplog):
+    create(nodes, "gone")
+    gone = produce(nodes, "gone", topic="gone")
+    create(nodes)
+    kept = produce(nodes, "before")
+    copy = copy_of(nodes, 2)
+    delete(nodes, "gone")
+    kept += produce(nodes, "after")
+    end(nodes)
+    nodes.take_disk(2, copy)
+    nodes.start_together(*ALL)
+    wait_until_whole(nodes)
+    assert all_are_read(nodes, kept)
+    set_aside = strays(nodes, 2, "gone")
+    assert len(set_aside) == PARTITIONS
+    for name in set_aside:
+        assert f"{HOME}/{name}" in caplog.text
+    end(nodes)
+    nodes.start_together(*ALL)
+    assert nodes.call(lambda: nodes.image(1).topic("gone")) is None
+    assert strays(nodes, 2, "gone") == set_aside, "nobody removes them but people"
+    end(nodes)
+    for name in set_aside:  # Somebody wants it back.
+        nodes.disk(2).rename(f"{HOME}/{name}", f"{HOME}/{name.partition('.')[0]}")
+    nodes.start_together(*ALL)
+    assert all_are_read(nodes, gone, "gone")
+
+
+@pytest.mark.parametrize("end", [stop, kill])
+def test_a_copy_has_another_topic_of_the_name(nodes, end):
+    create(nodes)
+    produce(nodes, "former")
+    copy = copy_of(nodes, 2)
+    delete(nodes, "t")
+    create(nodes)
+    kept = produce(nodes, "after")
+    end(nodes)
+    nodes.take_disk(2, copy)
+    nodes.start_together(*ALL)
+    wait_until_whole(nodes)
+    assert all_are_read(nodes, kept)
+    assert len(strays(nodes, 2, "t")) == PARTITIONS
+    nodes.kill(1)
+    nodes.kill(3)
+    until(lambda: nodes.leaders("t") == [2, 2, 2], lambda: states(nodes))
+    assert sorted(read(nodes)) == sorted(kept)
+
+
+@pytest.mark.parametrize(("old", "other"), [("/a", "/b"), ("/b", "/a")])
+@pytest.mark.parametrize("end", [stop, kill])
+def test_a_partition_has_moved_out_of_what_was_copied(nodes_of_two_directories, end, old, other):
+    nodes = nodes_of_two_directories
+    create(nodes)
+    kept = produce(nodes, "before")
+    copy, moved = copy_of(nodes, 2), held(nodes, 2, old)
+    assert moved
+    move = nodes.broker(2).node.work.housekeeper.relocation.move
+    for number in moved:
+        nodes.call(move, TopicPartition("t", number), other)
+    until(lambda: not held(nodes, 2, old), lambda: held(nodes, 2, old))
+    kept += produce(nodes, "after")
+    end(nodes)
+    put_directory_back(nodes.disk(2), copy, old)
+    nodes.start(2)
+    assert all(2 in (*state.isr, *state.elr) for state in states(nodes)), "it lacks nothing"
+    nodes.start(1, 3)
+    wait_until_whole(nodes)
+    assert all_are_read(nodes, kept)
+    assert held(nodes, 2, other) == [0, 1, 2]
+    assert len(strays(nodes, 2, "t", old)) == len(moved)
+    end(nodes)
+    nodes.start_together(*ALL)
+    wait_until_whole(nodes)
+    assert all_are_read(nodes, kept)
+
+
+def test_a_partition_has_moved_into_what_was_copied(nodes_of_two_directories):
+    nodes = nodes_of_two_directories
+    create(nodes)
+    kept = produce(nodes, "before")
+    copy, moved = copy_of(nodes, 2), held(nodes, 2, "/a")
+    move = nodes.broker(2).node.work.housekeeper.relocation.move
+    for number in moved:
+        nodes.call(move, TopicPartition("t", number), "/b")
+    until(lambda: not held(nodes, 2, "/a"), lambda: held(nodes, 2, "/a"))
+    kept += produce(nodes, "after")
+    stop(nodes)
+    put_directory_back(nodes.disk(2), copy, "/b")
+    nodes.start_together(*ALL)
+    wait_until_whole(nodes)
+    assert all_are_read(nodes, kept)
+
+
+def spoil(nodes, node, log_dir):
+    """Cut off what is below the recovery points."""
+    disk = nodes.disk(node)
+    for number in held(nodes, node, log_dir):
+        file = disk.open(f"{log_dir}/t-{number}/{0:020d}.log")
+        file.truncate(10)
+        file.sync()
+        file.close()
+        mark = f"{log_dir}/.kafka_cleanshutdown"
+        if disk.exists(mark):
+            disk.remove(mark)
+
+
+def test_beside_an_old_copy_others_lead_what_cannot_be_opened(nodes_of_two_directories):
+    nodes = nodes_of_two_directories
+    create(nodes)
+    kept = produce(nodes, "before")
+    copy = copy_of(nodes, 2)
+    kept += produce(nodes, "after")
+    stop(nodes)
+    put_directory_back(nodes.disk(2), copy, "/b")
+    spoil(nodes, 2, "/a")
+    nodes.start(2)
+    assert all(2 not in (*state.isr, *state.elr) for state in states(nodes))
+    nodes.start(1, 3)
+    until(lambda: set(nodes.leaders("t")) <= {1, 3}, lambda: states(nodes))
+    assert all_are_read(nodes, kept)
+
+
+def test_an_old_copy_that_cannot_be_opened_makes_way(nodes):
+    create(nodes)
+    kept = produce(nodes, "before")
+    nodes.stop_together(*ALL)
+    copy = copy_of(nodes, 2)
+    nodes.start_together(*ALL)
+    kept += produce(nodes, "after")
+    stop(nodes)
+    nodes.take_disk(2, copy)
+    spoil(nodes, 2, HOME)
+    nodes.start_together(*ALL)
+    wait_until_whole(nodes)
+    assert all_are_read(nodes, kept)
+    assert len(strays(nodes, 2, "t")) == PARTITIONS

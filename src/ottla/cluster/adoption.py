@@ -4,7 +4,8 @@ Such a directory has one of two causes. Its topic was deleted, and the deletion 
 mark in the store says so, and the directory is deleted. Or it came from elsewhere (it was copied
 from a Kafka broker, or the store was lost): then its topic is added to the metadata, with the topic
 id that the directory carries, so data is never locked in. A directory whose topic has another id in
-the store is left alone and reported. Runs once, at a start, before anything is served.
+the store is left alone and reported. Runs once, at a start, before anything is served. What is in
+an old copy of a log directory is not taken in: ``old_copies``.
 
 Nodes of one host do so together: the newest copy of each partition is served (``copies``). Source:
 design D5; ADR 5.
@@ -12,13 +13,13 @@ design D5; ADR 5.
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.cluster.deleted_topics import clear_mark
 from ottla.cluster.topics import NOT_TOPICS
 from ottla.env.rng import Rng
-from ottla.ids import NodeId, TopicPartition
+from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.directories.duplicates import settle_duplicates
 from ottla.log.directories.manager import LogManager
 from ottla.log.log import Log
@@ -54,6 +55,7 @@ async def adopt(
     may_adopt: bool = True,
     is_alone: bool = True,
     take_in: "TakeIn | None" = None,
+    old_copies: Collection[str] = (),
 ) -> int:
     """Make store and directories agree; return the store's revision after that.
 
@@ -61,15 +63,17 @@ async def adopt(
     node deletes meanwhile is not taken for a stranger; see ``finish_late_deletions``.
     ``may_adopt``: False: what nobody knows is left alone; this node has not all that others know.
     ``is_alone``: no other node has this store. ``take_in``: hears what this node has, and takes it
-    in beside what others have; None: this node does so by itself, with ``internal_configs``. Raises
-    what the store raises.
+    in beside what others have; None: this node does so by itself, with ``internal_configs``.
+    ``old_copies``: log directories that are older than the store. Raises what the store raises.
     """
     marks, revision = await store.scan(keys.deleted_topics)
     deleted = {keys.place(mark.key).topic_id for mark in marks}
     names = {decode_name(mark.value) for mark in marks}
+    is_unsettled = await store.get(keys.unsettled) is not None
+    paths = () if is_unsettled else old_copies  # Such metadata is not newer than they are.
+    _settle_old_copies(log_manager, paths, topics, deleted=deleted, node_id=node_id)
     settle_duplicates(log_manager, deleted, rng)
     _tell_of_deleted(log_manager, keys, marks)
-    is_unsettled = await store.get(keys.unsettled) is not None
     strangers: dict[str, dict[int, Log]] = defaultdict(dict)
     unfinished: list[TopicPartition] = []
     for where, found in list(log_manager.logs.items()):
@@ -115,6 +119,21 @@ def finish_late_deletions(
                 unfinished.append(where)
     _finish_deletions(log_manager, unfinished)
     return deleted
+
+
+def _settle_old_copies(
+    log_manager: LogManager,
+    paths: Collection[str],
+    topics: Mapping[str, TopicImage],
+    *,
+    deleted: Collection[TopicId | None],
+    node_id: NodeId,
+) -> None:
+    if not paths:
+        return
+    from ottla.cluster.old_copies import OldCopies  # noqa: PLC0415 - few starts need it
+
+    OldCopies(paths, topics, deleted, node_id).settle(log_manager)
 
 
 def _by_itself(

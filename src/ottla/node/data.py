@@ -232,6 +232,7 @@ async def follow(
         may_adopt=may_adopt,
         is_alone=is_alone,
         take_in=take_in,
+        old_copies=data.old_copies,
     )
     await follower.reached(revision)
     are_as_before = looked.are_as_before and not data.old_copies

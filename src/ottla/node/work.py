@@ -106,9 +106,11 @@ class Work(NamedTuple):
         """Take this node out of the ISRs of partitions whose logs it has lost; before it registers.
 
         Or the ends of whose logs: they had been acknowledged unsynced, or an old copy took the
-        log's place. Raises MetadataError.
+        log's place. Who has an old copy does not serve what is offline, either. Raises
+        MetadataError.
         """
         missing = self.replica_manager.hosting.missing_at_start
+        unopened = self.replica_manager.hosting.unopened
         doubtful = [
             (partition.topic_partition, partition.topic_id)
             for partition in self.replica_manager.partitions
@@ -121,6 +123,7 @@ class Work(NamedTuple):
             (partition.topic_partition, partition.topic_id)
             for partition in self.replica_manager.partitions
             if partition.log_dir in data.old_copies
+            or (data.old_copies and partition.topic_partition in unopened)
         ]
         if missing or doubtful or old:
             from ottla.node.replicas import withdraw_from  # noqa: PLC0415 - few lose a disk

@@ -62,7 +62,7 @@ class OfCopies:
         if len(chosen) == len(LOG_DIRS):
             machine.disk = copy
         else:
-            _put_directory_back(machine.disk, copy, chosen[0])
+            put_directory_back(machine.disk, copy, chosen[0])
         machine.has_lost_power = True
 
     async def _is_old(self, machine, copy):
@@ -87,7 +87,7 @@ class OfCopies:
         return True
 
 
-def _put_directory_back(disk, copy, directory):
+def put_directory_back(disk, copy, directory):
     """Let ``directory`` of a disk be as it is in the copy, durably."""
     _remove(disk, directory)
     _copy(copy, disk, directory)

@@ -26,9 +26,9 @@ def open_logs(disk, node_id=NODE, log_dirs=("/data",)):
     return manager
 
 
-def write_logs(disk, partitions, topic_id, *, epoch=0, node_id=NODE):
-    """Leave partition directories, one record in each, after a clean stop."""
-    manager = open_logs(disk, node_id)
+def write_logs(disk, partitions, topic_id, *, epoch=0, node_id=NODE, log_dir="/data"):
+    """Leave partition directories, one record more in each, after a clean stop."""
+    manager = open_logs(disk, node_id, (log_dir,))
     for topic, index in partitions:
         log = manager.create(TopicPartition(topic, index), topic_id)
         batch = memoryview(bytearray(build_batch([Record(value=b"kept")])))

@@ -48,6 +48,14 @@ def test_the_longest_topic_still_has_a_deleted_name_the_file_system_takes():
     assert layout.is_deleted_directory(name)
 
 
+def test_a_stray_directory_is_no_partition_and_not_to_be_removed():
+    name = layout.stray_directory(TopicPartition("flights", 3), bytes(range(16)))
+    assert name == "flights-3.000102030405060708090a0b0c0d0e0f-stray"
+    assert layout.parse_partition_directory(name) is None
+    assert not layout.is_deleted_directory(name)
+    assert len(layout.stray_directory(TopicPartition("x" * 249, 2**31 - 1), bytes(16))) == 255
+
+
 def test_segment_files_read_back():
     assert layout.segment_file(170, ".log") == "00000000000000000170.log"
     for suffix in (".log", ".index", ".timeindex", ".txnindex"):

@@ -10,6 +10,7 @@ client is checked here once more before it becomes a path. Grammar, as Apache Ka
     partition directory = topic "-" partition
     future directory    = topic "-" partition "." 32 hex digits "-future"
     deleted directory   = topic "-" partition "." 32 hex digits "-delete"     topic may be cut short
+    stray directory     = topic "-" partition "." 32 hex digits "-stray"      topic may be cut short
     segment file        = 20 digits of base offset "." ( log | index | timeindex | txnindex )
                           and Ottla's own "txnsum", the checksum of a txnindex
     snapshot            = 20 digits of offset ".snapshot"
@@ -33,6 +34,7 @@ SWAP_SUFFIX = ".swap"
 TEMPORARY_SUFFIX = ".tmp"
 DELETED_DIRECTORY_SUFFIX = "-delete"
 FUTURE_DIRECTORY_SUFFIX = "-future"
+STRAY_DIRECTORY_SUFFIX = "-stray"
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
@@ -89,7 +91,19 @@ def deleted_directory(topic_partition: TopicPartition, unique: bytes) -> str:
     ``unique`` is 16 bytes, so that a topic of the same name can be deleted again meanwhile. A long
     topic is cut so that the name stays one the file system takes.
     """
-    tail = f"-{topic_partition.partition}.{unique.hex()}{DELETED_DIRECTORY_SUFFIX}"
+    return _renamed(topic_partition, unique, DELETED_DIRECTORY_SUFFIX)
+
+
+def stray_directory(topic_partition: TopicPartition, unique: bytes) -> str:
+    """Return the name under which a directory lies that is set aside, and that nobody opens.
+
+    As ``deleted_directory``; only people remove it. Source: Kafka, KAFKA-14616.
+    """
+    return _renamed(topic_partition, unique, STRAY_DIRECTORY_SUFFIX)
+
+
+def _renamed(topic_partition: TopicPartition, unique: bytes, suffix: str) -> str:
+    tail = f"-{topic_partition.partition}.{unique.hex()}{suffix}"
     return topic_partition.topic[: _FILE_NAME_LENGTH_MAX - len(tail)] + tail
 
 
