@@ -45,9 +45,10 @@ def nodes_of_two_directories():
         yield nodes
 
 
-def create(nodes, topic="t", factor=3):
+def create(nodes, topic="t", factor=3, policy="delete"):
     admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
-    made = NewTopic(topic, PARTITIONS, factor, config={"min.insync.replicas": str(min(factor, 2))})
+    config = {"min.insync.replicas": str(min(factor, 2)), "cleanup.policy": policy}
+    made = NewTopic(topic, PARTITIONS, factor, config=config)
     admin.create_topics([made])[topic].result(30)
 
 
@@ -80,7 +81,7 @@ def produce(nodes, tag, count=30, topic="t"):
 
     values = [f"{tag} {number}".encode() for number in range(count)]
     for number, value in enumerate(values):
-        producer.produce(topic, value, partition=number % PARTITIONS, on_delivery=told)
+        producer.produce(topic, value, key=value, partition=number % PARTITIONS, on_delivery=told)
     assert producer.flush(PATIENCE_SECONDS) == 0
     assert not refused
     return values
@@ -379,3 +380,31 @@ def test_an_old_copy_that_cannot_be_opened_makes_way(nodes):
     wait_until_whole(nodes)
     assert all_are_read(nodes, kept)
     assert len(strays(nodes, 2, "t")) == PARTITIONS
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_a_copy_of_a_compacted_topic_is_made_anew(nodes, policy):
+    """Tombstones and markers that it lacks may be gone everywhere else."""
+    create(nodes, policy=policy)
+    kept = produce(nodes, "before")
+    copy = copy_of(nodes, 2)
+    kept += produce(nodes, "after")
+    stop(nodes)
+    nodes.take_disk(2, copy)
+    nodes.start(2)
+    hosted = nodes.broker(2).node.work.replica_manager.hosting
+
+    def ends():
+        return nodes.call(lambda: [each.log.log_end_offset for each in hosted.partitions.values()])
+
+    if policy == "compact":
+        until(lambda: ends() == [0] * PARTITIONS, ends)
+    else:
+        assert sum(ends()) == 30
+    nodes.start(1, 3)
+    wait_until_whole(nodes)
+    until(lambda: sum(ends()) == len(kept), ends)
+    nodes.kill(1)
+    nodes.kill(3)
+    until(lambda: nodes.leaders("t") == [2, 2, 2], lambda: states(nodes))
+    assert all_are_read(nodes, kept)

@@ -43,7 +43,7 @@ MADE_UP_ABOVE = 1 << 40
 """How far above the next one that is free a producer id may be to be believed."""
 
 
-async def adopt(
+async def adopt(  # noqa: PLR0913 - what a start knows, most of it keyword-only
     store: MetadataStore,
     keys: Keys,
     topics: Mapping[str, TopicImage],

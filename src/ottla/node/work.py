@@ -30,7 +30,7 @@ from ottla.housekeeping.flush_sweep import FlushSweep
 from ottla.housekeeping.housekeeper import Housekeeper
 from ottla.housekeeping.schedule import Schedule
 from ottla.housekeeping.snapshot_sweep import SWEEP_INTERVAL_MS
-from ottla.ids import TopicId
+from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.manager import LogManager
 from ottla.metadata.image import MetadataDelta, MetadataImage
@@ -129,6 +129,21 @@ class Work(NamedTuple):
             from ottla.node.replicas import withdraw_from  # noqa: PLC0415 - few lose a disk
 
             await withdraw_from(data, configuration, missing, doubtful, old)
+        for where, _ in old:
+            self._begin_compacted_anew(where, configuration.node_id)
+
+    def _begin_compacted_anew(self, where: TopicPartition, node: NodeId) -> None:
+        """Make the log of an old copy anew if its topic is compacted and others have all.
+
+        What was deleted or aborted since may be compacted away on the other nodes: this one would
+        never hear of it, as a follower that is away for longer than ``delete.retention.ms``.
+        """
+        partition = self.replica_manager.hosting.partitions.get(where)
+        if partition is None or partition.is_failed or not partition.log.config.is_compacted:
+            return
+        have_all = {*partition.state.isr, *partition.state.elr}
+        if have_all and node not in have_all:
+            self.replica_manager.hosting.make_anew(partition)
 
     async def hand_over(self) -> int:
         """Let other nodes lead what they can; return how many partitions they lead now."""
