@@ -280,3 +280,35 @@ def test_of_old_copies_of_all_nodes_the_newest_is_served(data, tmp_path):
         wait_for_isr(peer, 3)
         produce(peer, range(90, 150))
         assert consume(peer) == list(range(150))
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_a_disk_that_is_not_mounted_is_missed_without_metadata(data, tmp_path, node):
+    """Its records may be the newest: the others' copies were served, and these were cut."""
+    begin(data)
+    take_copies(data, node, tmp_path / "disk")
+    lose_metadata(data)
+    for each in directory(data, node).iterdir():
+        if each.name != "nodes":
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+    peer = NodesPeer(data, 3, OPTIONS)
+    text = start_in_vain(peer)
+    assert "the metadata is lost, and this directory is new" in text
+    assert f"start once with -D ottla.log.dirs.given.up={directory(data, node)}" in text
+    put_copies_back(data, node, tmp_path / "disk")
+    with peer.start():
+        assert consume(peer) == list(range(60))
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_a_disk_that_is_lost_with_the_metadata_can_be_given_up(data, node):
+    begin(data)
+    for each in directory(data, node).iterdir():
+        if each.name != "nodes":
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+    lost = {"ottla.log.dirs.given.up": str(directory(data, node))}
+    if node != 1:
+        lose_metadata(data)
+    with NodesPeer(data, 3, OPTIONS | lost).start() as peer:
+        assert consume(peer) == list(range(60))
+        produce(peer, range(60, 90))

@@ -97,7 +97,8 @@ LOG_DIRS_GIVEN_UP = Option(
     (),
     "Log directories that are lost for good, by the directory.id in their meta.properties, which"
     " the broker logs when a directory is missing. The partitions of a missing directory are"
-    " offline until it is named here; then they are created anew, empty.",
+    " offline until it is named here; then they are created anew, empty. By its path where the"
+    " metadata of several nodes is lost, too.",
 )
 NUM_PARTITIONS = Option(
     "num.partitions",

@@ -3,15 +3,16 @@
 Knows no log. Used by a node that keeps the metadata itself, and by a supervisor of several.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from os.path import realpath
+from os.path import abspath, realpath
 
+from ottla.config.broker import LOG_DIRS_GIVEN_UP
 from ottla.env.disk import Disk
 from ottla.env.rng import Rng
 from ottla.ids import TopicId, topic_id_text
 from ottla.log.directories.directory import LogDirectoryUnusable
-from ottla.log.files.layout import parse_partition_directory
+from ottla.log.files.layout import META_PROPERTIES, parse_partition_directory
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataStore, Put
 from ottla.metadata.values import MetaValue, decode_meta, encode_meta, encode_number
@@ -95,6 +96,28 @@ def look_for_other_nodes(disk: Disk, log_dirs: tuple[str, ...], count: int) -> N
         )
         fix = f"ottla serve --nodes {found[-1]}; or move {where} away, to do without that"
         raise LogDirectoryUnusable(log_dirs[0], why, fix)
+
+
+def refuse_new_directories(
+    disk: Disk, directories: Sequence[str], given_up: Collection[str]
+) -> None:
+    """Refuse to begin without the metadata when some directories have data and others are new.
+
+    Those are not mounted, perhaps, and may have the newest records. ``directories``: of all nodes.
+    ``given_up``: paths of those that may be new. Blocks. Raises LogDirectoryUnusable, OSError.
+    """
+    new = [path for path in directories if not disk.exists(f"{path}/{META_PROPERTIES}")]
+    if len(new) == len(directories):
+        return
+    allowed = set(map(abspath, given_up))
+    for path in new:
+        if path not in allowed:
+            why = "the metadata is lost, and this directory is new: it may have had newer records"
+            fix = (
+                "mount its disk, or put it back; if it is lost for good, or of a new node, start"
+                f" once with -D {LOG_DIRS_GIVEN_UP.key}={','.join(new)}"
+            )
+            raise LogDirectoryUnusable(path, why, fix)
 
 
 def have_partitions(disk: Disk, log_dirs: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ node that would not run.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os.path import abspath
 from posixpath import dirname
 from typing import NamedTuple
@@ -39,6 +39,7 @@ from ottla.node.identity import (
     look_for_metadata_elsewhere,
     look_for_other_nodes,
     new_cluster_id,
+    refuse_new_directories,
     refuse_one_twice,
     unsettle,
 )
@@ -155,7 +156,8 @@ async def open_data(config: Config, count: int, outside: Outside) -> SharedData:
         _make(disk, log_dir)
         if count > 1:
             _make(disk, f"{log_dir}/{NODES_DIRECTORY}")
-    known = _identity(disk, first)
+    directories = _directories(disk, log_dirs, count)
+    known = _known(disk, directories)
     try:
         store = await SqliteStore.open(
             f"{first}/{METADATA_FILE}",
@@ -171,9 +173,10 @@ async def open_data(config: Config, count: int, outside: Outside) -> SharedData:
         keys = Keys(STORE_CLUSTER)
         if not await is_settled(store, keys):
             look_for_other_nodes(disk, log_dirs, count)
+            refuse_new_directories(disk, list(directories), config[options.LOG_DIRS_GIVEN_UP])
             await refuse_to_open_all(store, keys, disk, log_dirs, config)
         cluster_id = await agree_on_cluster(store, keys, own, of_several=count > 1)
-        is_unsettled = await _are_to_settle(store, keys, disk, log_dirs, count)
+        is_unsettled = await _are_to_settle(store, keys, disk, directories)
         await _do_without_others(store, keys, count, first, outside.clock)
     except BaseException:
         await store.close()
@@ -181,14 +184,28 @@ async def open_data(config: Config, count: int, outside: Outside) -> SharedData:
     return SharedData(store, cluster_id, is_new=known is None, is_unsettled=is_unsettled)
 
 
+def _directories(disk: Disk, log_dirs: tuple[str, ...], count: int) -> dict[str, NodeId]:
+    """Return the log directories of all nodes, and whose they are.
+
+    Data of one node becomes that of several: then the further nodes' are not among them.
+    """
+    nodes = node_ids(count)
+    found = {node_directory(path, node): node for path in log_dirs for node in nodes}
+    used = [path for path, node in found.items() if node > 1 and _identity(disk, path) is not None]
+    return found if used else {path: node for path, node in found.items() if node == 1}
+
+
+def _known(disk: Disk, directories: Iterable[str]) -> MetaProperties | None:
+    """Return what the first directory that is not new says of its cluster; None: all are new."""
+    return next(filter(None, (_identity(disk, path) for path in directories)), None)
+
+
 async def _are_to_settle(
-    store: MetadataStore, keys: Keys, disk: Disk, log_dirs: tuple[str, ...], count: int
+    store: MetadataStore, keys: Keys, disk: Disk, directories: Mapping[str, NodeId]
 ) -> bool:
     """Tell whether the nodes are to decide anew who has the newest records; durably so."""
     if await store.get(keys.unsettled) is not None:
         return True
-    nodes = node_ids(count)
-    directories = {node_directory(path, node): node for path in log_dirs for node in nodes}
     why = await why_unsure(store, keys, disk, directories)
     if why is not None:
         logger.error("%s: the newest copy of each partition is served", why)
