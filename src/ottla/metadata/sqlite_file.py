@@ -9,15 +9,18 @@ CorruptFile and never gives a wrong value. Source: cluster design 4.1; reliabili
     state revision (newest), compacted (newest revision not in log), next_session
 """
 
+import logging
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile
 from ottla.metadata.history import CHANGE_BYTES, HISTORY_BYTES, Retention, size_of
+from ottla.metadata.sqlite_room import FREE_PAGES, Room, add_free_pages
 from ottla.metadata.store import (
     NO_SESSION,
     Ambiguous,
@@ -33,6 +36,10 @@ from ottla.metadata.store import (
     failed_guard,
 )
 
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
 APPLICATION_ID = 0x4F74746C
 """The letters "Ottl" in the file's header, which mark the file as one of ours."""
 
@@ -40,6 +47,13 @@ FORMAT_VERSION = 1
 _OWNER_ONLY = 0o600
 _PAGE_CHANGE_SETS = 500
 _LAST_CHARACTER = "\x7f"
+_CHANGES_PER_LOOK = 512
+"""After so many changes the free pages are counted: no look finds them all used up."""
+_FULL = (
+    "%s: its disk is full, and the metadata has used its own room: topics, leaders and members of "
+    "ISRs stay as they are, and no node can start, until there is space"
+)
+_UNTIL = ": nothing in the metadata can change until there is space on its disk"
 _ENVIRONMENT = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -107,8 +121,13 @@ class SqliteFile:
         """Use: True: no call goes to the device any more."""
         self._is_folded = False
         """Use: True when what the last process wrote is durable, see ``_fold``."""
+        self._room = Room(disk, path)
+        self._changes_until_look = _CHANGES_PER_LOOK
+        self._is_full = False
+        """Use: whether the last change was refused for want of space; said once."""
         if not disk.exists(path):
-            _create(disk, path)
+            with self._named_errors():
+                _create(disk, path)
         # It holds what passwords can be guessed with. SQLite gives its other files the same rights.
         with suppress(PermissionError):  # Somebody else's file, which we may write all the same.
             os.chmod(path, _OWNER_ONLY)
@@ -130,10 +149,7 @@ class SqliteFile:
 
     def reserve_sessions(self, first_free: int) -> None:
         """Store that session ids below ``first_free`` are used."""
-        with self._writing():
-            self._connection.execute(
-                "UPDATE state SET value = ? WHERE name = 'next_session'", (first_free,)
-            )
+        self._write(lambda: self._set_state("next_session", first_free))
 
     def get(self, key: str) -> Entry | None:
         """Return the entry of ``key``, or None."""
@@ -157,22 +173,28 @@ class SqliteFile:
         Raises GuardFailed, Unavailable (nothing happened), Ambiguous (the disk failed during the
         commit; nothing works until the file is opened again).
         """
-        with self._writing():
+
+        def change() -> ChangeSet | None:
             for guard in guards:
                 found = self._get(guard.key)
                 if failed_guard(guard, found):
                     raise GuardFailed(guard, found)
             return self._apply(ops)
 
+        return self._write(change)
+
     def delete_session(self, session: int | None) -> ChangeSet | None:
         """Delete the keys of ``session`` (None: of all sessions) in one commit of any size."""
-        with self._writing():
+
+        def change() -> ChangeSet | None:
             rows = self._connection.execute(
                 "SELECT key FROM kv WHERE session <> 0 AND (?1 IS NULL OR session = ?1)"
                 " ORDER BY key",
                 (session,),
             ).fetchall()
             return self._apply([Delete(key) for (key,) in rows])
+
+        return self._write(change)
 
     def history(self, from_rev: int) -> list[ChangeSet]:
         """Return a page of change sets from ``from_rev`` on; none when they are compacted."""
@@ -195,6 +217,9 @@ class SqliteFile:
 
     def _check_and_configure(self) -> None:
         execute = self._connection.execute
+        # Exclusive: no other program may change keys without the watchers. Before anything is read:
+        # no file of shared memory is made, for which a full disk may have no space.
+        execute("PRAGMA locking_mode = EXCLUSIVE")
         (application_id,) = execute("PRAGMA application_id").fetchone()
         (version,) = execute("PRAGMA user_version").fetchone()
         if application_id != APPLICATION_ID:
@@ -203,8 +228,6 @@ class SqliteFile:
             raise CorruptFile(
                 self._path, f"metadata format {version}; this Ottla reads {FORMAT_VERSION}"
             )
-        # Exclusive: no other program may change keys without the watchers. Must come before WAL.
-        execute("PRAGMA locking_mode = EXCLUSIVE")
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
         (verdict,) = execute("PRAGMA quick_check(1)").fetchone()
@@ -281,31 +304,77 @@ class SqliteFile:
     def _set_state(self, name: str, value: int) -> None:
         self._connection.execute("UPDATE state SET value = ? WHERE name = ?", (value, name))
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Run the body in a transaction that is durable when this returns."""
+    def _write(self, change: Callable[[], Result]) -> Result:
+        """Call ``change`` in a transaction; return its result when that is durable.
+
+        Without space it is called once more for each way to find some.
+        """
         with self._named_errors():
-            if not self._is_folded:
-                self._fold()
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._logged_bytes = None
+            result = self._with_all_room(lambda: self._durably(change))
+        if self._is_full and self._room.has_space():
+            self._is_full = False
+            logger.warning("%s: there is space for the metadata again", self._path)
+        self._changes_until_look -= 1
+        if self._changes_until_look <= 0 or not self._room.has_reserve:
+            self.keep_room()
+        return result
+
+    def _with_all_room(self, write: Callable[[], Result]) -> Result:
+        refused: sqlite3.Error | None = None
+        for find_room in (None, self._empty_log, self._use_reserve):
             try:
-                yield
-            except BaseException:
-                self._roll_back()
-                raise
-            try:
-                self._connection.execute("COMMIT")
+                if find_room is None or find_room():
+                    return write()
             except sqlite3.Error as error:
-                self._roll_back()
-                if _code(error) == sqlite3.SQLITE_FULL:
+                if _code(error) != sqlite3.SQLITE_FULL:
                     raise
-                # The device may or may not have the data, and a second fsync would prove nothing:
-                # a failed fsync is never repeated (reliability rule 2).
-                self._break(f"{error} while committing")
-                raise Ambiguous(f"{self._path}: {error} while committing") from error
-            if self._logged_bytes is not None:
-                self._retention.add(self._logged_bytes)
+                refused = error
+        assert refused is not None, "all ways have failed"
+        if not self._is_full:
+            self._is_full = True
+            logger.error(_FULL, self._path)
+        raise refused
+
+    def _empty_log(self) -> bool:
+        """Move what is in the log into the file: what comes next takes its place."""
+        found = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return bool(found[1] == found[2])
+
+    def _use_reserve(self) -> bool:
+        if not self._room.give_up():
+            return False
+        logger.error("%s: its disk is full: the metadata uses its reserve, make space", self._path)
+        self._room.take_log()
+        try:
+            self._empty_log()
+        except sqlite3.Error as error:  # The log may have room now although the file has none.
+            if _code(error) != sqlite3.SQLITE_FULL:
+                raise
+        return True
+
+    def _durably(self, change: Callable[[], Result]) -> Result:
+        if not self._is_folded:
+            self._fold()
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._logged_bytes = None
+        try:
+            result = change()
+        except BaseException:
+            self._roll_back()
+            raise
+        try:
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            if _code(error) == sqlite3.SQLITE_FULL:
+                raise
+            # The device may or may not have the data, and a second fsync would prove nothing:
+            # a failed fsync is never repeated (reliability rule 2).
+            self._break(f"{error} while committing")
+            raise Ambiguous(f"{self._path}: {error} while committing") from error
+        if self._logged_bytes is not None:
+            self._retention.add(self._logged_bytes)
+        return result
 
     def _fold(self) -> None:
         """Move what the last process left in the write-ahead log into the file, durably.
@@ -315,6 +384,17 @@ class SqliteFile:
         """
         (is_busy, _, _) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         self._is_folded = not is_busy
+        self._room.take_log()
+
+    def keep_room(self) -> None:
+        """Take what a full disk could refuse later, if there is space now. Raises nothing."""
+        self._changes_until_look = _CHANGES_PER_LOOK
+        with suppress(Unavailable, Ambiguous), self._named_errors():
+            (free_pages,) = self._connection.execute("PRAGMA freelist_count").fetchone()
+            missing = FREE_PAGES - free_pages
+            if missing > FREE_PAGES // 2 and self._room.may_take():
+                self._durably(lambda: add_free_pages(self._connection, missing))
+        self._room.take_reserve()
 
     def _break(self, why: str) -> None:
         self.broken, self._is_out_of_use = why, True
@@ -335,7 +415,8 @@ class SqliteFile:
                 raise CorruptFile(self._path, str(error)) from error
             if _code(error) in _LASTING and _whole_code(error) != _SHORT_OF_MEMORY:
                 self._break(str(error))
-            raise Unavailable(f"{self._path}: {error}") from error
+            until = _UNTIL if _code(error) == sqlite3.SQLITE_FULL else ""
+            raise Unavailable(f"{self._path}: {error}{until}") from error
         except CorruptFile as error:
             self.broken = f"it is damaged: {error}"
             raise
@@ -349,7 +430,9 @@ def _create(disk: Disk, path: str) -> None:
             disk.remove(leftover)
     connection = sqlite3.connect(unfinished, isolation_level=None)
     try:
+        connection.execute("PRAGMA synchronous = OFF")  # All is synced below, at once.
         connection.executescript(_SCHEMA)
+        add_free_pages(connection, FREE_PAGES)
     finally:
         connection.close()
     file = disk.open(unfinished)

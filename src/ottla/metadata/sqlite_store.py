@@ -247,6 +247,7 @@ def _open_file(disk: Disk, path: str, history_revisions: int, history_bytes: int
         file.delete_session(None)
         first_session = file.next_session()
         file.reserve_sessions(first_session + _SESSION_IDS_PER_START)
+        file.keep_room()
         return _Opened(file, file.revision(), first_session)
     except BaseException:
         file.close()

@@ -202,7 +202,9 @@ class Child:
             self.on_over(self, code)
             return
         how = _how(code) if was_serving else f"{_how(code)} before it served"
-        if self.failed is not None and self.failed != self._told:
+        if self.failed is not None and self.failed == self._told:
+            how += " for the same reason"
+        elif self.failed is not None:
             self._told = self.failed
             logger.error("node %d: %s", self.node, _words(self.failed))
         logger.error("node %d %s; it starts again in %.2f s", self.node, how, pause_seconds)

@@ -112,7 +112,9 @@ async def test_a_node_that_cannot_come_back_says_why_once_until_the_reason_chang
         process.end(1)
         await host.settle()
         told = [each.getMessage() for each in caplog.records if "node 2" in each.getMessage()]
-        assert told.pop().endswith(f"it starts again in {pause_seconds:.2f} s")
+        last = told.pop()
+        assert last.endswith(f"it starts again in {pause_seconds:.2f} s")
+        assert ("for the same reason" in last) == (bool(words) and not told)
         host.clock.advance(pause_seconds)
         return told
 
