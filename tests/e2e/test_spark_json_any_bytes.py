@@ -157,6 +157,8 @@ def judged(value, found):
 )
 @example(case=("decimal(38,38)", [b'{"a": null}', b'{"a": 106}']))
 @example(case=("array<double>", [b'{"a":["INF"]}', b'{"a":[1],"a":["x"]}']))
+@example(case=("string", [b'{"a": {"\\u001f\\u000b": "\\u001f\\u0008"}}']))
+@example(case=("string", ['{"a": {"\u00e9\u20ac\U0001f600": ["\U0001f600\u2028"]}}'.encode()]))
 @given(case=cases())
 def test_a_value_is_what_from_json_makes_of_it_whatever_is_beside_it(spark, case):
     kind, values = case

@@ -49,6 +49,16 @@ BLANKS = " \t\r\n"
 DAY = r"\d{4}-\d\d-\d\d"
 ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)"
 _DATE = re.compile(rf"({DAY})(?:[T ].*)?", re.ASCII | re.DOTALL)
+_ESCAPED = re.compile(r'["\\\x00-\x1f\U00010000-\U0010ffff]')
+_SHORT = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\b": "\\b",
+    "\t": "\\t",
+    "\n": "\\n",
+    "\f": "\\f",
+    "\r": "\\r",
+}
 _MOMENT = re.compile(rf"{DAY}(?:[T ]\d\d(?::?\d\d(?::?\d\d(?:\.\d+)?)?)?{ZONE}?)?", re.ASCII)
 """Python reads more: days without dashes, weeks, any sign before the hour. Spark does not."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -221,11 +231,26 @@ def dumps(found: object) -> str:
         case Number():
             return str(found) if found.lstrip("-").isdigit() else java_text(float(found))
         case Pairs():
-            return "{" + ",".join(f"{json.dumps(k)}:{dumps(v)}" for k, v in found) + "}"
+            return "{" + ",".join(f"{_quoted(k)}:{dumps(v)}" for k, v in found) + "}"
         case list():
             return "[" + ",".join(map(dumps, found)) + "]"
+        case str():
+            return _quoted(found)
         case _:
-            return json.dumps(found, ensure_ascii=False)
+            return json.dumps(found)
+
+
+def _quoted(text: str) -> str:
+    """Return a string as Spark's from_json spells it: all that UTF-16 has in one unit as it is."""
+    return f'"{_ESCAPED.sub(_escape, text)}"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    short = _SHORT.get(found[0])
+    if short is not None:
+        return short
+    units = found[0].encode("utf-16-be").hex().upper()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _moment(found: object) -> datetime:
