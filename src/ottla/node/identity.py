@@ -103,10 +103,16 @@ def refuse_new_directories(
 ) -> None:
     """Refuse to begin without the metadata when some directories have data and others are new.
 
-    Those are not mounted, perhaps, and may have the newest records. ``directories``: of all nodes.
-    ``given_up``: paths of those that may be new. Blocks. Raises LogDirectoryUnusable, OSError.
+    Those are not mounted, perhaps, and may have the newest records. ``directories``: of all nodes;
+    what is broken there its node tells. ``given_up``: paths of those that may be new. Blocks.
+    Raises LogDirectoryUnusable, OSError.
     """
-    new = [path for path in directories if not disk.exists(f"{path}/{META_PROPERTIES}")]
+    new = [
+        path
+        for path in directories
+        if not disk.exists(f"{path}/{META_PROPERTIES}")
+        and (disk.is_directory(path) or not disk.exists(path))
+    ]
     if len(new) == len(directories):
         return
     allowed = set(map(abspath, given_up))

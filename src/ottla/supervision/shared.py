@@ -7,6 +7,7 @@ node that would not run.
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from os.path import abspath
 from posixpath import dirname
 from typing import NamedTuple
@@ -157,7 +158,7 @@ async def open_data(config: Config, count: int, outside: Outside) -> SharedData:
         if count > 1:
             _make(disk, f"{log_dir}/{NODES_DIRECTORY}")
     directories = _directories(disk, log_dirs, count)
-    known = _known(disk, directories)
+    known = _known(disk, first, directories)
     try:
         store = await SqliteStore.open(
             f"{first}/{METADATA_FILE}",
@@ -191,13 +192,26 @@ def _directories(disk: Disk, log_dirs: tuple[str, ...], count: int) -> dict[str,
     """
     nodes = node_ids(count)
     found = {node_directory(path, node): node for path in log_dirs for node in nodes}
-    used = [path for path, node in found.items() if node > 1 and _identity(disk, path) is not None]
+    used = [path for path, node in found.items() if node > 1 and disk.exists(_identity_in(path))]
     return found if used else {path: node for path, node in found.items() if node == 1}
 
 
-def _known(disk: Disk, directories: Iterable[str]) -> MetaProperties | None:
-    """Return what the first directory that is not new says of its cluster; None: all are new."""
-    return next(filter(None, (_identity(disk, path) for path in directories)), None)
+def _known(disk: Disk, first: str, directories: Iterable[str]) -> MetaProperties | None:
+    """Return what the first directory that is not new says of its cluster; None: all are new.
+
+    Any but ``first`` may be broken: its node tells.
+    """
+    known = _identity(disk, first)
+    for path in directories:
+        if known is not None:
+            break
+        with suppress(OSError, LogDirectoryUnusable):
+            known = _identity(disk, path)
+    return known
+
+
+def _identity_in(log_dir: str) -> str:
+    return f"{log_dir}/{META_PROPERTIES}"
 
 
 async def _are_to_settle(
@@ -215,7 +229,7 @@ async def _are_to_settle(
 
 def _identity(disk: Disk, log_dir: str) -> MetaProperties | None:
     try:
-        return read_meta_properties(disk, f"{log_dir}/{META_PROPERTIES}")
+        return read_meta_properties(disk, _identity_in(log_dir))
     except CorruptFile as error:
         fix = "put the file back from a copy, or choose another directory"
         raise LogDirectoryUnusable(log_dir, str(error), fix) from error
