@@ -46,18 +46,24 @@ class Held(NamedTuple):
     """What may hold more copies and cannot be read, for people: path and reason."""
 
 
-def decide(index: int, copies: Copies) -> PartitionState:
+EPOCHS_LEFT_OUT = 1_000
+"""Leader epochs that are given to nobody: a copy that nobody knew of may have had them."""
+
+
+def decide(index: int, copies: Copies, *, may_be_more: bool = False) -> PartitionState:
     """Return the state of partition ``index`` that makes the best of one copy or more.
 
     Of copies that are as good as each other the partitions take turns, so that leaders are spread.
-    The order of ``copies`` does not count.
+    The order of ``copies`` does not count. ``may_be_more``: a disk that was given up may come back;
+    its records shall not pass for those of the same epoch here.
     """
     best = max(copy.rank for copy in copies.values())
     leaders = sorted(node for node, copy in copies.items() if copy.rank == best)
     leader, nodes = leaders[index % len(leaders)], sorted(copies)
     first = nodes.index(leader)
     replicas = (*nodes[first:], *nodes[:first])
-    return PartitionState(replicas, (leader,), leader, epoch_above(copies), 0)
+    epoch = LeaderEpoch(epoch_above(copies) + EPOCHS_LEFT_OUT * may_be_more)
+    return PartitionState(replicas, (leader,), leader, epoch, 0)
 
 
 def epoch_above(copies: Copies) -> LeaderEpoch:

@@ -219,7 +219,7 @@ class TakingIn(NamedTuple):
 
     def _new(self, index: int, copies: Copies) -> PartitionState | None:
         if copies:
-            return decide(index, copies)
+            return decide(index, copies, may_be_more=self.alone is None)
         assert self.alone is not None, "others may be to come"
         return PartitionState((self.alone,), (self.alone,), self.alone, LeaderEpoch(0), 0)
 
@@ -284,7 +284,7 @@ def _decided_again(index: int, copies: Copies, entry: Entry) -> PartitionState |
     before = decode_partition(entry.value)
     if not copies:
         return None
-    state = decide(index, copies)
+    state = decide(index, copies, may_be_more=True)
     lacking = [node for node in before.replicas if node not in state.replicas]
     spare = max(len(before.replicas) - len(state.replicas), 0)
     state = state._replace(replicas=(*state.replicas, *lacking[:spare]))

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ottla.cluster.copies import Copy, Held
+from ottla.cluster.copies import EPOCHS_LEFT_OUT, Copy, Held
 from ottla.cluster.taking_in import TakingIn
 from ottla.env.clock import ManualClock
 from ottla.env.rng import SeededRng
@@ -76,7 +76,11 @@ async def test_without_metadata_all_wait_for_the_last_and_the_newest_is_served(o
         await nodes.say(order[2], has[order[2]])
         assert set(nodes.answered) == {ONE, TWO, THREE}
         state = await nodes.state()
-        assert (state.replicas, state.isr, state.leader_epoch) == ((TWO, ONE), (TWO,), 4)
+        assert (state.replicas, state.isr, state.leader_epoch) == (
+            (TWO, ONE),
+            (TWO,),
+            4 + EPOCHS_LEFT_OUT,
+        )
         assert min(nodes.answered.values()) > 0
         assert await nodes.store.get(nodes.keys.unsettled) is None
 
@@ -102,12 +106,13 @@ async def test_who_starts_again_beside_others_is_answered_at_once_and_replaces_n
         await nodes.say(ONE, NOTHING)
         assert nodes.answered == {ONE: 0}
         caplog.clear()
-        more = held(9, index=1).copies["t"] | held(9).copies["t"]
+        newer = EPOCHS_LEFT_OUT + 9
+        more = held(9, index=1).copies["t"] | held(newer).copies["t"]
         await nodes.say(THREE, Held({"t": more}, ("/d2 (broken)",)))
         assert nodes.answered[THREE] > 0
         assert nodes.failures == []
         assert (await nodes.state(1)).replicas == (THREE,)
-        assert await nodes.state() == before._replace(leader_epoch=10, partition_epoch=1)
+        assert await nodes.state() == before._replace(leader_epoch=newer + 1, partition_epoch=1)
         assert "t-0: a copy on node 1 is served; /d/t-0 stays as it is" in caplog.text
 
 
