@@ -19,6 +19,7 @@ Source: Kafka's broker epoch in the mark of a clean stop (KIP-966); ADR 54.
 from collections.abc import Sequence
 from enum import Enum
 
+from ottla.cluster.lineage import Remembered
 from ottla.metadata.values import Stamp
 
 
@@ -32,14 +33,15 @@ class Judgement(Enum):
     """The directory is newer than all that the store knows: the store is the old copy."""
 
 
-def judge(found: Stamp | None, known: Sequence[Stamp]) -> Judgement:
+def judge(found: Remembered | None, known: Sequence[Stamp]) -> Judgement:
     """Judge a directory by the generation that was ``found`` in it; None: it has none.
 
     ``known``: what the store says of this directory, the newest first.
     """
-    if not known or found in known:
+    stamp = None if found is None else found.stamp
+    if not known or stamp in known:
         return Judgement.NEWEST
-    newest = max(stamp.number for stamp in known)
-    if found is None or found.number < newest:
+    newest = max(each.number for each in known)
+    if stamp is None or stamp.number < newest:
         return Judgement.OLD_COPY
     return Judgement.OLDER_METADATA

@@ -19,12 +19,15 @@ refused. The file, each line ended by "\n":
 Source: PostgreSQL's timelines; ADR 53.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ottla.env.disk import Disk
 from ottla.log.files.checkpoints import read_file, replace_file
 from ottla.metadata.values import Stamp
+
+logger = logging.getLogger(__name__)
 
 _FIELDS = ("version", "number", "token", "acted")
 _VERSION = "1"
@@ -90,7 +93,7 @@ def next_stamps(
     return (Stamp(newest + 1, token), *before)
 
 
-def newest_of(found: Sequence[Remembered]) -> Remembered | None:
+def newest_of(found: Iterable[Remembered]) -> Remembered | None:
     """Return what counts of what several directories say: some may have been away for a while."""
     return max(found, key=lambda each: (each.stamp.number, each.acted), default=None)
 
@@ -101,6 +104,20 @@ def write_lineage(disk: Disk, path: str, remembered: Remembered) -> None:
     values = (_VERSION, str(number), token, str(acted))
     lines = (f"{name}={value}\n" for name, value in zip(_FIELDS, values, strict=True))
     replace_file(disk, path, "".join(lines))
+
+
+def read_lineages(disk: Disk, paths: Iterable[str]) -> dict[str, Remembered]:
+    """Return by path what the files say; what cannot be read is told. Blocks."""
+    found: dict[str, Remembered] = {}
+    for path in paths:
+        try:
+            remembered = read_lineage(disk, path)
+        except OSError as error:
+            logger.error("%s cannot be read: %s", path, error)  # noqa: TRY400 - that is all
+            continue
+        if remembered is not None:
+            found[path] = remembered
+    return found
 
 
 def read_lineage(disk: Disk, path: str) -> Remembered | None:

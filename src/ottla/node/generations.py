@@ -16,7 +16,7 @@ from ottla.cluster.lineage import (
     TOKEN_BYTES,
     Remembered,
     next_stamps,
-    read_lineage,
+    read_lineages,
     write_lineage,
 )
 from ottla.env.executor import run
@@ -82,7 +82,7 @@ class Generations:
         known = {} if entry is None else decode_generations(entry.value)
         old: list[str] = []
         for path, directory_id in directories:
-            judgement = judge(self._stamp_in(path), known.get(directory_id, ()))
+            judgement = judge(self._found.get(path), known.get(directory_id, ()))
             if judgement is Judgement.OLD_COPY:
                 logger.error(_OLD_COPY, path)
                 old.append(path)
@@ -161,10 +161,6 @@ class Generations:
             if each.directory_id
         ]
 
-    def _stamp_in(self, path: str) -> Stamp | None:
-        found = self._found.get(path)
-        return None if found is None else found.stamp
-
     async def _sum(self) -> int:
         """Return a number that is another one when records or logs came or went."""
         total = 0
@@ -178,16 +174,9 @@ class Generations:
     # In threads.
 
     def _read(self, directories: Iterable[_Directory]) -> dict[str, Remembered]:
-        found: dict[str, Remembered] = {}
-        for path, _ in directories:
-            try:
-                remembered = read_lineage(self._env.disk, f"{path}/{GENERATION}")
-            except OSError as error:
-                logger.error("%s/%s cannot be read: %s", path, GENERATION, error)  # noqa: TRY400 - that is all
-                continue
-            if remembered is not None:
-                found[path] = remembered
-        return found
+        files = {f"{path}/{GENERATION}": path for path, _ in directories}
+        found = read_lineages(self._env.disk, files)
+        return {files[file]: remembered for file, remembered in found.items()}
 
     def _write(
         self, directories: Iterable[_Directory], given: Mapping[str, tuple[Stamp, ...]]

@@ -20,7 +20,7 @@ from ottla.cluster.lineage import (
     newest_of,
     next_stamps,
     parted,
-    read_lineage,
+    read_lineages,
     write_lineage,
 )
 from ottla.config.broker import LOG_DIRS_GIVEN_UP
@@ -200,16 +200,7 @@ class Lineage:
         return [f"{each.path}/{LINEAGE}" for each in directories if each.is_online]
 
     def _read(self) -> Remembered | None:
-        found: list[Remembered] = []
-        for path in self._paths():
-            try:
-                remembered = read_lineage(self._env.disk, path)
-            except OSError as error:
-                logger.error("%s cannot be read: %s", path, error)  # noqa: TRY400 - that is all
-                continue
-            if remembered is not None:
-                found.append(remembered)
-        return newest_of(found)
+        return newest_of(read_lineages(self._env.disk, self._paths()).values())
 
     def _write(self, remembered: Remembered) -> None:
         """Write into every directory that takes it. Raises OSError when none does."""

@@ -45,17 +45,22 @@ async def _judged(
 ) -> dict[Judgement, dict[str, NodeId]]:
     """Return the directories by what the store says of them; those that it knows."""
     judged: dict[Judgement, dict[str, NodeId]] = defaultdict(dict)
+    entries = {node: await store.get(keys.generations(node)) for node in {*directories.values()}}
+    known = {
+        node: decode_generations(entry.value)
+        for node, entry in entries.items()
+        if entry is not None
+    }
     for path, node in directories.items():
-        entry = await store.get(keys.generations(node))
-        known = {} if entry is None else decode_generations(entry.value)
+        if node not in known:
+            continue
         try:
             meta = read_meta_properties(disk, f"{path}/{META_PROPERTIES}")
             found = read_lineage(disk, f"{path}/{GENERATION}")
         except (OSError, CorruptFile):
             continue  # The node tells, when it starts.
         if meta is not None:
-            stamp = None if found is None else found.stamp
-            judged[judge(stamp, known.get(meta.directory_id, ()))][path] = node
+            judged[judge(found, known[node].get(meta.directory_id, ()))][path] = node
     return judged
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.cluster.generations import Judgement, judge
+from ottla.cluster.lineage import Remembered
 from ottla.metadata.values import (
     Stamp,
     UnreadableValue,
@@ -29,7 +30,8 @@ FOURTH, FIFTH, SIXTH = (Stamp(number, f"{number}" * 32) for number in (4, 5, 6))
     ],
 )
 def test_a_directory_is_judged(found, known, judgement):
-    assert judge(found, known) is judgement
+    remembered = None if found is None else Remembered(found)
+    assert judge(remembered, known) is judgement
 
 
 def test_generations_are_read_as_they_were_written():
