@@ -28,3 +28,10 @@ def run_command(bootstrap, *arguments, text="", login=None):
     out, err = done.stdout.decode(), done.stderr.decode()
     assert "Traceback" not in err, err
     return done.returncode, out, err
+
+
+def ottla(peer, *arguments, text=""):
+    """Run a command, against ``peer``, that must succeed; return what it says."""
+    code, out, err = run_command(peer.bootstrap, *arguments, text=text)
+    assert code == 0, err
+    return out

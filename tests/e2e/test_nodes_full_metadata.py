@@ -4,12 +4,12 @@ Needs the right to mount (root); skipped without.
 """
 
 import json
-import subprocess
 import time
 
 import pytest
 
-from tests.commands import run_command
+from tests.commands import ottla
+from tests.small_volume import small_volume
 from tools.nodes_peer import NodesPeer
 
 pytestmark = pytest.mark.timeout(240)
@@ -24,28 +24,12 @@ OPTIONS = {
 @pytest.fixture
 def data(tmp_path):
     """The data directory on a volume of 96 MiB; those of nodes 2 and 3 are elsewhere."""
-    place = tmp_path / "data"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=96m", "none", str(place)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount")
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount: {mounted.stderr.strip()}")
-    (place / "nodes").mkdir()
-    for node in ("2", "3"):
-        (tmp_path / node).mkdir()
-        (place / "nodes" / node).symlink_to(tmp_path / node)
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def ottla(peer, *arguments, text=""):
-    """Run a command that must succeed; return what it says."""
-    code, out, err = run_command(peer.bootstrap, *arguments, text=text)
-    assert code == 0, err
-    return out
+    with small_volume(tmp_path / "data", "96m") as place:
+        (place / "nodes").mkdir()
+        for node in ("2", "3"):
+            (tmp_path / node).mkdir()
+            (place / "nodes" / node).symlink_to(tmp_path / node)
+        yield place
 
 
 def in_sync(peer):

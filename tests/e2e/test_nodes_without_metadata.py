@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.commands import run_command
+from tests.commands import ottla
 from tools.nodes_peer import NodesPeer
 from tools.ottla_peer import OttlaPeer
 from tools.peer import PeerFailed
@@ -28,13 +28,6 @@ def until(is_so, what):
     while not is_so():
         assert time.monotonic() < deadline, what()
         time.sleep(0.05)
-
-
-def ottla(peer, *arguments, text=""):
-    """Run a command that must succeed; return what it says."""
-    code, out, err = run_command(peer.bootstrap, *arguments, text=text)
-    assert code == 0, err
-    return out
 
 
 def partitions(peer, topic="t"):

@@ -12,9 +12,9 @@ from ottla.env.clock import ManualClock
 from ottla.env.rng import SeededRng
 from ottla.ids import NodeId, TopicId
 from ottla.metadata.keys import Keys
-from ottla.metadata.memory_store import MemoryStore
 from ottla.metadata.store import Put
 from ottla.metadata.values import decode_partition, decode_topic, encode_number
+from tests.failing_store import CutOff, FailingStore
 
 KEYS = Keys("test")
 
@@ -30,23 +30,6 @@ FOUND = st.dictionaries(
     st.sampled_from([NodeId(1), NodeId(2), NodeId(3)]),
     st.fixed_dictionaries({}, optional={"t": partitions(b"i", b"i", b"o"), "u": partitions(b"u")}),
 )
-
-
-class CutOff(Exception):
-    """The power went."""
-
-
-class FailingStore(MemoryStore):
-    """Commits ``left`` times; then the power goes."""
-
-    left = None
-
-    async def commit(self, guards, ops):
-        if self.left is not None:
-            if self.left == 0:
-                raise CutOff
-            self.left -= 1
-        return await super().commit(guards, ops)
 
 
 async def started(found, cuts):

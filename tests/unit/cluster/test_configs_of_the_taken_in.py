@@ -14,7 +14,6 @@ from ottla.env.clock import ManualClock
 from ottla.env.rng import SeededRng
 from ottla.ids import NodeId, TopicId
 from ottla.metadata.keys import ConfigType, Keys
-from ottla.metadata.memory_store import MemoryStore
 from ottla.metadata.store import Put
 from ottla.metadata.values import (
     PartitionState,
@@ -25,32 +24,16 @@ from ottla.metadata.values import (
     encode_topic,
 )
 from ottla.settings import internal_configs_of, internal_topics_of, partition_settings_of
+from tests.failing_store import CutOff, FailingStore
 
 ONE, TWO = NodeId(1), NodeId(2)
 KEYS = Keys("test")
 INTERNAL = {"__consumer_offsets": {"cleanup.policy": "compact"}}
 
 
-class CutOff(Exception):
-    """The power went."""
-
-
-class Store(MemoryStore):
-    """``left``: how many commits there are until the power goes; None: it does not."""
-
-    left = None
-
-    async def commit(self, guards, ops):
-        if self.left is not None:
-            if self.left == 0:
-                raise CutOff
-            self.left -= 1
-        return await super().commit(guards, ops)
-
-
 @pytest.fixture
 async def store():
-    store = Store(ManualClock())
+    store = FailingStore(ManualClock())
     yield store
     await store.close()
 

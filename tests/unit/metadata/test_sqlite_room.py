@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sqlite3
-import subprocess
 
 import pytest
 
@@ -13,6 +12,7 @@ from ottla.env.real_disk import RealDisk
 from ottla.metadata.sqlite_room import FREE_PAGES, LOG_BYTES, RESERVE_BYTES
 from ottla.metadata.sqlite_store import SqliteStore
 from ottla.metadata.store import Put, Unavailable
+from tests.small_volume import small_volume
 
 VALUE = b"x" * 200
 
@@ -56,19 +56,10 @@ def reserve(tmp_path):
 
 
 @pytest.fixture
-def small_volume(tmp_path):
+def volume(tmp_path):
     """A directory on a volume of 24 MiB."""
-    place = tmp_path / "volume"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=24m", "none", str(place)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount")
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with small_volume(tmp_path / "volume", "24m") as place:
+        yield place
 
 
 class Full:
@@ -192,10 +183,10 @@ async def commit(store, count):
 
 
 async def test_a_thousand_changes_fit_while_somebody_fills_the_disk_to_the_last_byte(
-    opened, small_volume
+    opened, volume
 ):
-    store = await opened(small_volume / "metadata.db")
-    with (small_volume / "filler").open("wb", buffering=0) as filler:
+    store = await opened(volume / "metadata.db")
+    with (volume / "filler").open("wb", buffering=0) as filler:
         for _ in range(50):
             fill(filler)  # again and again: what is given up is gone
             await commit(store, 20)
@@ -203,9 +194,9 @@ async def test_a_thousand_changes_fit_while_somebody_fills_the_disk_to_the_last_
     assert (len(entries), revision) == (20, 1000)
 
 
-async def test_a_start_on_a_full_disk_has_the_reserve(opened, small_volume):
+async def test_a_start_on_a_full_disk_has_the_reserve(opened, volume):
     path, full, reserve = (
-        small_volume / name for name in ("metadata.db", "filler", "metadata.db.reserve")
+        volume / name for name in ("metadata.db", "filler", "metadata.db.reserve")
     )
     store = await opened(path)
     await commit(store, 10)
@@ -224,8 +215,8 @@ async def test_a_start_on_a_full_disk_has_the_reserve(opened, small_volume):
     assert (await store.scan(""))[1] == 311
 
 
-async def test_a_first_start_on_a_full_disk_says_so(opened, small_volume):
-    with (small_volume / "filler").open("wb", buffering=0) as filler:
+async def test_a_first_start_on_a_full_disk_says_so(opened, volume):
+    with (volume / "filler").open("wb", buffering=0) as filler:
         fill(filler)
         with pytest.raises(Unavailable, match=r"full: nothing .* until there is space"):
-            await opened(small_volume / "metadata.db")
+            await opened(volume / "metadata.db")

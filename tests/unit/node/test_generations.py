@@ -1,6 +1,5 @@
 """A node gives its directories generations, and knows an old copy by them."""
 
-import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -16,24 +15,10 @@ from ottla.metadata.memory_store import MemoryStore
 from ottla.metadata.store import Put, Unavailable
 from ottla.metadata.values import decode_generations
 from ottla.node.generations import Generations
+from tests.inline_executor import InlineExecutor
 
 KEYS, ME = Keys("c"), NodeId(1)
 FILE = ".ottla-generation"
-
-
-class Inline:
-    """Does what is submitted in the next turn of the loop."""
-
-    def submit(self, work, done, *, place=""):
-        def job():
-            try:
-                result = work()
-            except OSError as error:
-                done(None, error)
-            else:
-                done(result, None)
-
-        asyncio.get_running_loop().call_soon(job)
 
 
 class Store(MemoryStore):
@@ -66,7 +51,7 @@ class Machine(SimpleNamespace):
         ]
         self.more.setdefault("t-0", self.log)
         logs = SimpleNamespace(online=lambda: directories, logs=self.more)
-        environment = SimpleNamespace(disk=self.disk, executor=Inline(), rng=self.rng)
+        environment = SimpleNamespace(disk=self.disk, executor=InlineExecutor(), rng=self.rng)
         return Generations(self.store, KEYS, ME, logs, environment)
 
     async def started(self):

@@ -22,24 +22,10 @@ from ottla.metadata.values import (
     encode_stamps,
 )
 from ottla.node.lineage import RETRY_SECONDS, Lineage
+from tests.inline_executor import InlineExecutor
 
 KEYS, ME, OTHER = Keys("c"), NodeId(1), NodeId(2)
 PATH = "/d/.ottla-lineage"
-
-
-class Inline:
-    """Does what is submitted in the next turn of the loop."""
-
-    def submit(self, work, done, *, place=""):
-        def job():
-            try:
-                result = work()
-            except OSError as error:
-                done(None, error)
-            else:
-                done(result, None)
-
-        asyncio.get_running_loop().call_soon(job)
 
 
 class Store(MemoryStore):
@@ -68,7 +54,9 @@ class Parts(SimpleNamespace):
             KEYS,
             ME,
             SimpleNamespace(directories={"/d": directory}),
-            SimpleNamespace(disk=self.disk, executor=Inline(), rng=self.rng, clock=self.clock),
+            SimpleNamespace(
+                disk=self.disk, executor=InlineExecutor(), rng=self.rng, clock=self.clock
+            ),
             on_parted=self.told.append,
         )
         self.nodes.append(lineage)
