@@ -93,8 +93,11 @@ class Membership:
         self._ttl_seconds = ttl_seconds
         self._session: Session | None = None
         self._sessions_opened = 0
-        self._registered = -1
-        """Use: the revision of this node's registration."""
+        self._registered: int | None = None
+        """Use: the revision of this node's registration by its present session. None: it has none.
+
+        The registration of the session before may be what the image shows.
+        """
         self._seen = -1
         """Use: that of the registration which the image shows."""
         self._image: MetadataImage | None = None
@@ -178,6 +181,7 @@ class Membership:
 
     async def _register(self) -> int:
         await self.before()
+        self._registered = None
         self._sessions_opened += 1
         number = self._sessions_opened
         session = await self._store.session(

@@ -1,6 +1,7 @@
 """A node is a member of its cluster for as long as it lives, whatever becomes of its session."""
 
 import asyncio
+from math import inf
 from types import SimpleNamespace
 
 import pytest
@@ -344,3 +345,36 @@ async def test_a_stop_and_a_full_disk_are_both_told_though_at_the_same_time(stor
     assert None not in told
     found = await registration(store)
     assert (found.state, found.is_full) == (BrokerState.DRAINING, True)
+
+
+async def test_a_node_is_no_member_for_certain_before_its_new_registration_is_seen(
+    store, clock, membership, monkeypatch
+):
+    """World n1130d2.69: it took its registration of before for that of its new session."""
+    image = SimpleNamespace(brokers={}, controller=7)
+
+    async def see():
+        entry = await store.get(KEYS.live_broker(NodeId(7)))
+        image.brokers[7] = SimpleNamespace(epoch=entry.create_rev)
+        membership.apply(image, MetadataDelta(entry.create_rev, brokers=(NodeId(7),)))
+
+    await membership.join()
+    assert membership.certain_until() == -inf
+    await see()
+    assert membership.certain_until() == inf
+    commit, held = store.commit, asyncio.Event()
+
+    async def late(guards, ops):
+        await held.wait()
+        return await commit(guards, ops)
+
+    monkeypatch.setattr(store, "commit", late)
+    await membership._session.close()
+    await turns()
+    assert membership.state is SessionState.CONNECTED
+    assert membership.certain_until() == -inf
+    held.set()
+    await turns()
+    assert membership.certain_until() == -inf
+    await see()
+    assert membership.certain_until() == inf

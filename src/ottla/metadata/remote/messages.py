@@ -46,6 +46,7 @@ class Kind(IntEnum):
     CHANGES = 23
     REFUSED = 24
     SESSION_ENDED = 25
+    SESSION_RENEWED = 26
     OF_OTHERS = 64
     """Frames from this kind on are none of the store's: ``Link`` hands them to ``on_other``."""
 
@@ -114,7 +115,9 @@ class OpenSession(Message):
 
 
 class Number(Message):
-    """RENEW_SESSION, END_SESSION, SESSION_ENDED: a session. NEXT, END_WATCH: a watch.
+    """RENEW_SESSION, END_SESSION, SESSION_ENDED, SESSION_RENEWED: a session.
+
+    NEXT, END_WATCH: a watch.
 
     DONE: the revision of a commit, or the session or watch that was opened.
     """

@@ -105,6 +105,7 @@ class StoreServer:
             session = self._sessions.get(number.number)
             if session is not None:
                 session.renew()
+                self.link.send(Kind.SESSION_RENEWED, 0, number)
             else:  # Its user was told when it could not know the session yet, having stood still.
                 self.link.send(Kind.SESSION_ENDED, 0, number)
         elif kind == Kind.END_WATCH:

@@ -7,6 +7,7 @@ Source: cluster design, section 2.1.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
 from ottla.env.clock import Clock, Timer
@@ -201,10 +202,8 @@ class RemoteStore:
         if kind >= Kind.OF_OTHERS:
             self.on_other(kind, body)
             return
-        if kind == Kind.SESSION_ENDED:
-            session = self._sessions.pop(Number.decode(body, 0).number, None)
-            if session is not None:
-                session.ended()
+        if kind in (Kind.SESSION_ENDED, Kind.SESSION_RENEWED):
+            self._hear_of_session(kind, Number.decode(body, 0).number)
             return
         table = _ANSWERS.get(kind)
         if table is None:
@@ -219,6 +218,16 @@ class RemoteStore:
         waiter = self._waiting.get(correlation)  # None: whoever asked has gone.
         if waiter is not None and not waiter.done():
             waiter.set_result(answer)
+
+    def _hear_of_session(self, kind: int, number: int) -> None:
+        session = self._sessions.get(number)
+        if session is None:
+            return
+        if kind == Kind.SESSION_RENEWED:
+            session.renewed()
+        else:
+            self.forget_session(number)
+            session.ended()
 
     def _lost(self) -> None:
         self._fail_all()
@@ -259,6 +268,9 @@ class RemoteSession:
         self._on_state = on_state
         self._is_alive = True
         self._renewed_at = asked_at
+        """When the newest renewal was sent that was answered."""
+        self._unanswered: deque[float] = deque()
+        """When the renewals were sent that are still to be answered, in their order."""
         self._timer: Timer
         self._arm(ttl_seconds / _RENEWALS_PER_TTL, self._renew)
 
@@ -269,7 +281,10 @@ class RemoteSession:
 
     @property
     def certain_until(self) -> float:
-        """When the session would end, had its owner heard no later renewal than the last."""
+        """When the session would end, had its owner heard no renewal after the last it answered.
+
+        One that is sent late may find that the session has ended.
+        """
         return self._renewed_at + self._ttl_seconds
 
     async def close(self) -> None:
@@ -283,7 +298,7 @@ class RemoteSession:
         """Stop renewing, like a holder that hangs: it knows itself when its time is over."""
         if self._is_alive:
             self._timer.cancel()
-            left_seconds = self._renewed_at + self._ttl_seconds - self._clock.monotonic()
+            left_seconds = self.certain_until - self._clock.monotonic()
             self._arm(max(left_seconds, 0.0), self._give_up)
 
     def ended(self) -> None:
@@ -293,8 +308,12 @@ class RemoteSession:
             self._timer.cancel()
             self._on_state(SessionState.LOST)
 
+    def renewed(self) -> None:
+        """Note that the owner has renewed the session: each renewal is answered, in its turn."""
+        self._renewed_at = self._unanswered.popleft()
+
     def _renew(self) -> None:
-        self._renewed_at = self._clock.monotonic()
+        self._unanswered.append(self._clock.monotonic())
         self._store.tell(Kind.RENEW_SESSION, Number(number=self._number))
         self._arm(self._ttl_seconds / _RENEWALS_PER_TTL, self._renew)
 

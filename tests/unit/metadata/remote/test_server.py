@@ -231,6 +231,35 @@ async def test_a_session_that_ended_before_its_number_was_heard_is_no_session(st
     assert states == [SessionState.CONNECTED, SessionState.LOST]
 
 
+async def test_a_renewal_counts_when_it_is_answered_from_when_it_was_sent(store, clock):
+    """A node that stood still renewed a session that was over, and took itself for a member."""
+    near, states = Wire(StoreServer(store, clock).link), []
+    remote = RemoteStore(clock)
+    far = Wire(remote.link)
+    far.on_frame = lambda kind, body: near.link.data_received(far.whole[-1])
+    near.on_frame = lambda kind, body: remote.link.data_received(near.whole[-1])
+    asked_at = clock.monotonic()
+    opening = asyncio.ensure_future(remote.session(9.0, states.append))
+    await turns()
+    session = await opening
+    clock.advance(3.0)
+    assert session.certain_until == asked_at + 3.0 + 9.0
+    held = []
+    near.on_frame = lambda kind, body: held.append(near.whole[-1])
+    clock.advance(3.0)
+    clock.advance(3.0)
+    assert session.certain_until == asked_at + 3.0 + 9.0
+    for frame in held:
+        remote.link.data_received(frame)
+    assert session.certain_until == asked_at + 9.0 + 9.0
+    far.on_frame = lambda kind, body: None  # It stands still, as far as the other end can see.
+    clock.advance(9.0)
+    await turns()
+    clock.advance(3.0)
+    assert session.certain_until < clock.monotonic()
+    assert states == [SessionState.CONNECTED]
+
+
 async def test_the_numbers_of_requests_begin_again_before_they_do_not_fit(clock):
     """A node that has asked for two years ended for it."""
     remote = RemoteStore(clock)
