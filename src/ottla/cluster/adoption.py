@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.deleted_topics import clear_mark
 from ottla.cluster.topics import NOT_TOPICS
+from ottla.cluster.unsettled import Unsettled, read_unsettled
 from ottla.env.rng import Rng
 from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.directories.duplicates import settle_duplicates
@@ -56,6 +57,7 @@ async def adopt(  # noqa: PLR0913 - what a start knows, most of it keyword-only
     is_alone: bool = True,
     take_in: "TakeIn | None" = None,
     old_copies: Collection[str] = (),
+    may_lack: bool = False,
 ) -> int:
     """Make store and directories agree; return the store's revision after that.
 
@@ -64,16 +66,20 @@ async def adopt(  # noqa: PLR0913 - what a start knows, most of it keyword-only
     ``may_adopt``: False: what nobody knows is left alone; this node has not all that others know.
     ``is_alone``: no other node has this store. ``take_in``: hears what this node has, and takes it
     in beside what others have; None: this node does so by itself, with ``internal_configs``.
-    ``old_copies``: log directories that are older than the store. Raises what the store raises.
+    ``old_copies``: log directories that are older than the store. ``may_lack``: some are, or they
+    are not those of the last start. Raises what the store raises.
     """
     marks, revision = await store.scan(keys.deleted_topics)
     deleted = {keys.place(mark.key).topic_id for mark in marks}
     names = {decode_name(mark.value) for mark in marks}
-    is_unsettled = await store.get(keys.unsettled) is not None
-    paths = () if is_unsettled else old_copies  # Such metadata is not newer than they are.
-    _settle_old_copies(log_manager, paths, topics, deleted=deleted, node_id=node_id)
+    unsettled = await read_unsettled(store, keys)
+    is_newer = unsettled is not Unsettled.METADATA
+    if is_newer and old_copies:
+        _settle_old_copies(log_manager, old_copies, topics, deleted=deleted, node_id=node_id)
     settle_duplicates(log_manager, deleted, rng)
     _tell_of_deleted(log_manager, keys, marks)
+    if not is_newer:
+        _keep_the_newest(log_manager)
     strangers: dict[str, dict[int, Log]] = defaultdict(dict)
     unfinished: list[TopicPartition] = []
     for where, found in list(log_manager.logs.items()):
@@ -81,24 +87,22 @@ async def adopt(  # noqa: PLR0913 - what a start knows, most of it keyword-only
             continue
         if found.topic_id in deleted or _was_cut_short(found, where, names, topics):
             unfinished.append(where)
-        elif is_unsettled or _is_strange(found, where, topics, node_id):
+        elif _is_to_be_told(found, where, topics, node_id, unsettled):
             strangers[where.topic][where.partition] = found
     _finish_deletions(log_manager, unfinished)
     logs = list(log_manager.logs.values())
     revision = max(revision, await _reserve_producer_ids(store, keys, logs))
     if may_adopt:
-        if take_in is not None or strangers or is_unsettled:
+        if take_in is not None or strangers or unsettled is not None:
             by_itself = _by_itself(store, keys, rng, internal_configs, node_id, is_alone=is_alone)
-            taken_in = await (take_in or by_itself)(_held(strangers, log_manager))
+            taken_in = await (take_in or by_itself)(
+                _held(strangers, log_manager, may_lack=may_lack)
+            )
             revision = max(revision, taken_in)
     else:
         for name in sorted(strangers):
             logger.error("%s: the cluster has no such topic; its directories stay", name)
-    for mark in marks:
-        topic_id = keys.place(mark.key).topic_id
-        if topic_id is not None and not log_manager.may_have_left(decode_name(mark.value)):
-            revision = max(revision, await clear_mark(store, keys, topic_id, node_id))
-    return revision
+    return max(revision, await _clear_marks(store, keys, marks, log_manager, node_id))
 
 
 def finish_late_deletions(
@@ -129,11 +133,17 @@ def _settle_old_copies(
     deleted: Collection[TopicId | None],
     node_id: NodeId,
 ) -> None:
-    if not paths:
-        return
     from ottla.cluster.old_copies import OldCopies  # noqa: PLC0415 - few starts need it
 
     OldCopies(paths, topics, deleted, node_id).settle(log_manager)
+
+
+def _keep_the_newest(log_manager: LogManager) -> None:
+    if not log_manager.offline:
+        return
+    from ottla.cluster.old_copies import keep_the_newest  # noqa: PLC0415 - as above
+
+    keep_the_newest(log_manager)
 
 
 def _by_itself(
@@ -151,17 +161,25 @@ def _by_itself(
     return TakingIn(store, keys, rng, internal_configs, alone).of(node_id)
 
 
-def _held(strangers: Mapping[str, Mapping[int, Log]], log_manager: LogManager) -> "Held":
+def _held(
+    strangers: Mapping[str, Mapping[int, Log]], log_manager: LogManager, *, may_lack: bool
+) -> "Held":
     from ottla.cluster.copies import Copy, Held  # noqa: PLC0415 - few starts need it
 
     copies = {
         name: {
-            index: Copy(found.topic_id, found.latest_epoch, found.log_end_offset, found.directory)
+            index: Copy(
+                found.topic_id,
+                found.latest_epoch,
+                found.log_end_offset,
+                found.directory,
+                found.log_start_offset,
+            )
             for index, found in partitions.items()
         }
         for name, partitions in strangers.items()
     }
-    return Held(copies, _unreadable(log_manager))
+    return Held(copies, _unreadable(log_manager), may_lack)
 
 
 def _unreadable(log_manager: LogManager) -> tuple[str, ...]:
@@ -201,6 +219,23 @@ def _is_strange(
     return node_id not in state.may_have_it and found.latest_epoch >= state.leader_epoch
 
 
+def _is_to_be_told(
+    found: Log,
+    where: TopicPartition,
+    topics: Mapping[str, TopicImage],
+    node_id: NodeId,
+    unsettled: Unsettled | None,
+) -> bool:
+    """Tell whether somebody is to decide about a directory: strange ones, or what is unsettled."""
+    if unsettled is Unsettled.METADATA or _is_strange(found, where, topics, node_id):
+        return True
+    topic = topics.get(where.topic)
+    if unsettled is None or topic is None or found.topic_id not in (None, topic.topic_id):
+        return False
+    partitions = topic.partitions
+    return where.partition < len(partitions) and node_id in partitions[where.partition].replicas
+
+
 def _tell_of_deleted(log_manager: LogManager, keys: Keys, marks: Sequence[Entry]) -> None:
     """Let directories of deleted topics make way when they can be opened at last.
 
@@ -211,6 +246,22 @@ def _tell_of_deleted(log_manager: LogManager, keys: Keys, marks: Sequence[Entry]
         for where in log_manager.offline:
             if topic_id is not None and where.topic == decode_name(mark.value):
                 log_manager.maker.deleted_unopened(where, topic_id)
+
+
+async def _clear_marks(
+    store: MetadataStore,
+    keys: Keys,
+    marks: Sequence[Entry],
+    log_manager: LogManager,
+    node_id: NodeId,
+) -> int:
+    """Say of deleted topics that this node has nothing of them; return the revision, or 0."""
+    revision = 0
+    for mark in marks:
+        topic_id = keys.place(mark.key).topic_id
+        if topic_id is not None and not log_manager.may_have_left(decode_name(mark.value)):
+            revision = max(revision, await clear_mark(store, keys, topic_id, node_id))
+    return revision
 
 
 def _was_cut_short(

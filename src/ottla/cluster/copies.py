@@ -1,9 +1,10 @@
 """Decides which copy of a partition is served when nobody remembers who led it. Pure.
 
 The best copy has the highest leader epoch, and of that epoch the most records: whatever was
-committed is in it, as long as it is on a node that was in the ISR. All nodes with a copy are
-replicas again; those behind the leader follow it, and cut off what it does not have. The leader
-epoch is above those of all copies, so that no two histories share one.
+committed is in it, as long as it is on a node that was in the ISR. Of two with the same records the
+one from which more were deleted is the newer. All nodes with a copy are replicas again, and those
+with one that is as good are in sync; those behind the leader follow it, and cut off what it does
+not have. The leader epoch is above those of all copies, so that no two histories share one.
 
 Source: KIP-966, unclean recovery (last leader epoch and log end offset); KIP-101.
 """
@@ -25,11 +26,12 @@ class Copy(NamedTuple):
     """The last leader epoch in the log; -1: none."""
     log_end_offset: int
     directory: str
+    log_start_offset: int = 0
 
     @property
-    def rank(self) -> tuple[int, int]:
+    def rank(self) -> tuple[int, int, int]:
         """How new it is: the greatest is the newest."""
-        return self.latest_epoch, self.log_end_offset
+        return self.latest_epoch, self.log_end_offset, self.log_start_offset
 
 
 Copies = Mapping[NodeId, Copy]
@@ -39,11 +41,14 @@ OwnCopies = Mapping[str, Mapping[int, Copy]]
 
 
 class Held(NamedTuple):
-    """What one node has that the metadata does not know."""
+    """What one node has that the metadata does not know, or that it may be wrong about."""
 
     copies: OwnCopies
     unreadable: tuple[str, ...] = ()
     """What may hold more copies and cannot be read, for people: path and reason."""
+    may_lack: bool = False
+    """Whether a log directory of it is an old copy, new or away: it may lack records, or
+    partitions, that it counts as in sync for."""
 
 
 EPOCHS_LEFT_OUT = 1_000
@@ -62,8 +67,9 @@ def decide(index: int, copies: Copies, *, may_be_more: bool = False) -> Partitio
     leader, nodes = leaders[index % len(leaders)], sorted(copies)
     first = nodes.index(leader)
     replicas = (*nodes[first:], *nodes[:first])
+    in_sync = tuple(node for node in replicas if node in leaders)
     epoch = LeaderEpoch(epoch_above(copies) + EPOCHS_LEFT_OUT * may_be_more)
-    return PartitionState(replicas, (leader,), leader, epoch, 0)
+    return PartitionState(replicas, in_sync, leader, epoch, 0)
 
 
 def epoch_above(copies: Copies) -> LeaderEpoch:

@@ -20,7 +20,7 @@ counts as old until then. Source: ADR 54.
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from posixpath import dirname
 from typing import NamedTuple
 
@@ -75,15 +75,7 @@ class OldCopies(NamedTuple):
                 place = manager.offline.place_of(where)
                 if place is not None and self._is_useless(manager, where, place):
                     strays.append(Stray(where, place))
-        for where, log_dir in strays:
-            if where not in held_by:
-                let_go(manager, where, log_dir)
-        renamed = set_aside(manager, strays)
-        for where, kept in held_by.items():
-            _open_kept(manager, where, kept)
-        if renamed:
-            more = f" and {len(renamed) - NAMED_MAX} more" if len(renamed) > NAMED_MAX else ""
-            logger.warning(_SET_ASIDE, len(renamed), ", ".join(renamed[:NAMED_MAX]), more)
+        _carry_out(manager, strays, held_by)
 
     def _is_of_copy(self, where: TopicPartition, log_dir: str) -> bool:
         return log_dir in self.paths and where.topic not in NOT_TOPICS
@@ -134,7 +126,8 @@ class OldCopies(NamedTuple):
         if is_elsewhere:
             return given_up + copies
         if len(copies) > 1:
-            newest = _newest(manager, where, fault, copies)
+            ranks = _ranks(manager, where, fault, copies)
+            newest = max(ranks, key=lambda log_dir: ranks[log_dir], default=None)
             if newest is not None or self._has_others(where):
                 given_up += [log_dir for log_dir in copies if log_dir != newest]
         return given_up
@@ -154,6 +147,31 @@ class OldCopies(NamedTuple):
         return bool({*state.isr, *state.elr} - {self.node_id})
 
 
+def keep_the_newest(manager: LogManager) -> None:
+    """Set aside the older ones of several directories that a partition has on this node.
+
+    While nobody knows which log directory is old, and the metadata does not, either: the partition
+    was moved to another one, and an old copy of the first came back. Those of other topics of that
+    name, and what cannot be opened, stay. Blocks; before hosting. Raises LogDirectoryUnusable when
+    the process is short of something.
+    """
+    strays: list[Stray] = []
+    kept: dict[TopicPartition, list[str]] = {}
+    for where, fault in list(manager.offline.items()):
+        if not isinstance(fault, DuplicatePartition):
+            continue
+        ids = {_topic_id_in(manager, where, log_dir) for log_dir in fault.log_dirs}
+        are_online = all(manager.directories[log_dir].is_online for log_dir in fault.log_dirs)
+        if len(ids) > 1 or not are_online:
+            continue
+        ranks = _ranks(manager, where, fault, fault.log_dirs)
+        if len(ranks) == len(fault.log_dirs):
+            newest = max(ranks, key=lambda log_dir: ranks[log_dir])
+            strays += [Stray(where, one) for one in fault.log_dirs if one != newest]
+            kept[where] = [newest]
+    _carry_out(manager, strays, kept)
+
+
 def _topic_id_in(manager: LogManager, where: TopicPartition, log_dir: str) -> TopicId | None:
     path = f"{log_dir}/{partition_directory(where)}/{PARTITION_METADATA}"
     try:
@@ -162,10 +180,10 @@ def _topic_id_in(manager: LogManager, where: TopicPartition, log_dir: str) -> To
         return None
 
 
-def _newest(
-    manager: LogManager, where: TopicPartition, fault: DuplicatePartition, log_dirs: list[str]
-) -> str | None:
-    """Return which log directory has the newest log; None: none can be opened."""
+def _ranks(
+    manager: LogManager, where: TopicPartition, fault: DuplicatePartition, log_dirs: Sequence[str]
+) -> dict[str, tuple[int, int]]:
+    """Return by log directory how new its log is; those that can be opened."""
     ranks: dict[str, tuple[int, int]] = {}
     for log_dir in log_dirs:
         _open_again(manager, where, log_dir)
@@ -174,7 +192,22 @@ def _newest(
             ranks[log_dir] = (log.latest_epoch, log.log_end_offset)
         let_go(manager, where, log_dir)
         manager.offline[where] = fault
-    return max(ranks, key=lambda log_dir: ranks[log_dir], default=None)
+    return ranks
+
+
+def _carry_out(
+    manager: LogManager, strays: list[Stray], kept: Mapping[TopicPartition, list[str]]
+) -> None:
+    """Set aside ``strays``. ``kept``: where partitions stay that several directories hold."""
+    for where, log_dir in strays:
+        if where not in kept:
+            let_go(manager, where, log_dir)
+    renamed = set_aside(manager, strays)
+    for where, log_dirs in kept.items():
+        _open_kept(manager, where, log_dirs)
+    if renamed:
+        more = f" and {len(renamed) - NAMED_MAX} more" if len(renamed) > NAMED_MAX else ""
+        logger.warning(_SET_ASIDE, len(renamed), ", ".join(renamed[:NAMED_MAX]), more)
 
 
 def _open_kept(manager: LogManager, where: TopicPartition, log_dirs: list[str]) -> None:

@@ -9,12 +9,13 @@ Configs are not beside the data. An internal topic gets those that it is made wi
 kept whole until somebody says otherwise: retention would take what is to stay for ever, and what is
 compacted. Both are in the commit that makes the topic visible.
 
-While the metadata is ``unsettled`` no node has served anything by it: it is new, and directories
-may have more than it knows. A start that was cut short is done again then, from the same copies.
+While the metadata is ``unsettled`` no node serves. It is new or older than the data, and the
+directories may have more than it knows; or it is right but for partitions of which all who are in
+sync may lack records. A start that was cut short is done again then, from the same copies.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from ottla.cluster.copies import (
     epoch_above,
 )
 from ottla.cluster.topics import new_topic_id
+from ottla.cluster.unsettled import Unsettled, read_unsettled
 from ottla.env.rng import Rng
 from ottla.ids import LeaderEpoch, NodeId, TopicId
 from ottla.metadata.keys import ConfigType, Keys
@@ -86,21 +88,24 @@ class TakingIn(NamedTuple):
         """Return what takes in what this node has, and no other."""
         return lambda held: self.all({node: held.copies})
 
-    async def all(self, found: Mapping[NodeId, OwnCopies]) -> int:
+    async def all(self, found: Mapping[NodeId, OwnCopies], lacking: Collection[NodeId] = ()) -> int:
         """Add what nobody has added, and settle the store; return the revision, 0: nothing was.
 
-        ``found``: what each node has. When the store is unsettled that is all that there is. Raises
-        what the store raises.
+        ``found``: what each node has. When the store is unsettled that is all that there is.
+        ``lacking``: nodes that may lack what they count as in sync for. Raises what the store
+        raises.
         """
-        flag = await self.store.get(self.keys.unsettled)
+        unsettled = await read_unsettled(self.store, self.keys)
         revision = 0
         kept_whole: list[str] = []
         for name, partitions in by_partition(found).items():
-            added = await self._topic(name, partitions, kept_whole, replaces=flag is not None)
+            added = await self._topic(
+                name, partitions, kept_whole, _Rules(unsettled, frozenset(lacking))
+            )
             revision = max(revision, added)
         if kept_whole:
             _tell_of_kept(kept_whole)
-        if flag is not None:
+        if unsettled is not None:
             revision = await self.store.commit([], [Delete(self.keys.unsettled)])
         return revision
 
@@ -109,13 +114,11 @@ class TakingIn(NamedTuple):
         name: str,
         partitions: Mapping[int, Copies],
         kept_whole: list[str],
-        *,
-        replaces: bool,
+        rules: "_Rules",
     ) -> int:
         """Add to a topic what nobody has added; return the revision after that, 0: nothing was.
 
-        ``kept_whole`` takes its name if nobody knows its configs. ``replaces``: nobody has served
-        what the store has of it.
+        ``kept_whole`` takes its name if nobody knows its configs.
         """
         chosen = choose_topic_id(partitions.values()) or new_topic_id(self.rng)
         key = self.keys.topic(name)
@@ -129,15 +132,16 @@ class TakingIn(NamedTuple):
             if await self.store.get(mark) is not None:
                 return 0  # It was deleted since its directories were found: they will go.
             count = max(own) + 1
-            logger.warning(
-                "adopting the topic %s: %d directories found", name, sum(map(len, own.values()))
-            )
+            if entry is None or rules.unsettled is not Unsettled.COPIES:
+                logger.warning(
+                    "adopting the topic %s: %d directories found", name, sum(map(len, own.values()))
+                )
             guards = [
                 Guard(key, mod_rev=ABSENT if entry is None else entry.mod_rev),
                 Guard(mark, mod_rev=ABSENT),
             ]
             try:
-                revision = await self._add(guards, known.topic_id, name, own, replaces=replaces)
+                revision = await self._add(guards, known.topic_id, name, own, rules)
                 if known.partition_count >= count:
                     return revision
                 topic = encode_topic(known._replace(partition_count=count))
@@ -185,8 +189,7 @@ class TakingIn(NamedTuple):
         topic_id: TopicId,
         name: str,
         partitions: Mapping[int, Copies],
-        *,
-        replaces: bool,
+        rules: "_Rules",
     ) -> int:
         """Write the states that are to be written, each guarded; return the revision, or 0.
 
@@ -206,7 +209,7 @@ class TakingIn(NamedTuple):
                 copies = partitions.get(index, {})
                 if entry is None:
                     state = self._new(index, copies)
-                elif replaces:
+                elif rules.decide_again(entry):
                     state = _decided_again(index, copies, entry)
                 else:
                     state = _served(f"{name}-{index}", copies, entry)
@@ -222,6 +225,19 @@ class TakingIn(NamedTuple):
             return decide(index, copies, may_be_more=self.alone is None)
         assert self.alone is not None, "others may be to come"
         return PartitionState((self.alone,), (self.alone,), self.alone, LeaderEpoch(0), 0)
+
+
+class _Rules(NamedTuple):
+    """What of the store's states is decided again."""
+
+    unsettled: Unsettled | None
+    lacking: Collection[NodeId]
+
+    def decide_again(self, entry: Entry) -> bool:
+        """Tell whether nobody serves a partition by what the store has of it."""
+        if self.unsettled is Unsettled.COPIES:
+            return decode_partition(entry.value).is_in_doubt(self.lacking)
+        return self.unsettled is not None
 
 
 def _tell_of_kept(topics: Sequence[str]) -> None:

@@ -105,8 +105,8 @@ class Keys:
         self.configs = f"{self.prefix}config/"
         self.deleted_topics = f"{self.prefix}delete/"
         self.unsettled = f"{self.prefix}unsettled"
-        """There while directories of several nodes may have more than the store, which is new: no
-        node serves yet."""
+        """There while it is not decided who has the newest records: no node serves yet. See
+        ``cluster.unsettled``."""
         self.secret = f"{self.prefix}secret"
         """Known to the cluster's nodes only, and to whoever reads their disks."""
 

@@ -7,7 +7,7 @@ a field of the wrong type raises UnreadableValue. Source: cluster design 4.2.
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from math import inf
 from typing import NamedTuple
@@ -115,6 +115,11 @@ class PartitionState(NamedTuple):
     def may_have_it(self) -> tuple[NodeId, ...]:
         """The nodes that may have a directory of it: also those that had to leave."""
         return (*self.replicas, *self.left)
+
+    def is_in_doubt(self, lacking: Collection[NodeId]) -> bool:
+        """Tell whether all who count as having all, one of several, are among ``lacking``."""
+        have_all = {*self.isr, *self.elr}
+        return len(self.replicas) > 1 and bool(have_all) and have_all.issubset(lacking)
 
 
 NO_STATE = PartitionState((), (), NO_LEADER, LeaderEpoch(-1), -1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster.adoption import adopt
 from ottla.cluster.known_directories import look_for_known
+from ottla.cluster.unsettled import Unsettled, read_unsettled
 from ottla.config import broker as options
 from ottla.env.executor import run
 from ottla.environment import Environment
@@ -72,6 +73,8 @@ class Data(NamedTuple):
     """The log directories that a former process did not close, or that are new."""
     old_copies: frozenset[str] = frozenset()
     """The log directories that lack what this node has acknowledged since they were copied."""
+    is_decided_anew: bool = False
+    """At this start the nodes have decided who has the newest copy of each partition."""
 
 
 def known_cluster(
@@ -220,7 +223,7 @@ async def follow(
         configuration.at_start[options.LOG_DIRS_GIVEN_UP],
     )
     manager.miss(looked.missing)
-    adopted = dict(follower.image.topics)
+    adopted, unsettled = dict(follower.image.topics), await read_unsettled(data.store, data.keys)
     revision = await adopt(
         data.store,
         data.keys,
@@ -233,6 +236,7 @@ async def follow(
         is_alone=is_alone,
         take_in=take_in,
         old_copies=data.old_copies,
+        may_lack=bool(data.old_copies) or not looked.are_as_before,
     )
     await follower.reached(revision)
     are_as_before = looked.are_as_before and not data.old_copies
@@ -240,7 +244,11 @@ async def follow(
         for path, where in manager.copies_alone.items():
             if follower.image.partition(where) is None:  # Else its log was removed by hand.
                 manager.remove_later(path)
-    return data._replace(adopted=adopted, directories_are_as_before=are_as_before)
+    return data._replace(
+        adopted=adopted,
+        directories_are_as_before=are_as_before,
+        is_decided_anew=unsettled is Unsettled.METADATA,
+    )
 
 
 def refuse_older_metadata(data: Data, where: str, fix: str) -> None:

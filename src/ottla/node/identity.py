@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from os.path import abspath, realpath
 
+from ottla.cluster.unsettled import Unsettled, mark
 from ottla.config.broker import LOG_DIRS_GIVEN_UP
 from ottla.env.disk import Disk
 from ottla.env.rng import Rng
@@ -15,7 +16,7 @@ from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.log.files.layout import META_PROPERTIES, parse_partition_directory
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataStore, Put
-from ottla.metadata.values import MetaValue, decode_meta, encode_meta, encode_number
+from ottla.metadata.values import MetaValue, decode_meta, encode_meta
 from ottla.node.giving_up import METADATA_FILE
 
 STORE_CLUSTER = "local"
@@ -30,11 +31,6 @@ async def is_settled(store: MetadataStore, keys: Keys) -> bool:
     return await store.get(keys.meta) is not None and await store.get(keys.unsettled) is None
 
 
-async def unsettle(store: MetadataStore, keys: Keys) -> None:
-    """Let the nodes decide anew, before one of them serves, who has the newest records."""
-    await store.commit([], [Put(keys.unsettled, encode_number(1))])
-
-
 async def agree_on_cluster(
     store: MetadataStore, keys: Keys, cluster_id: str, *, of_several: bool = False
 ) -> str:
@@ -44,7 +40,7 @@ async def agree_on_cluster(
     """
     ops = [Put(keys.meta, encode_meta(MetaValue(cluster_id)))]
     if of_several:
-        ops.append(Put(keys.unsettled, encode_number(1)))
+        ops.append(mark(keys, Unsettled.METADATA))
     try:
         await store.commit([Guard(keys.meta, mod_rev=ABSENT)], ops)
     except GuardFailed as error:

@@ -1,16 +1,18 @@
 """Whether the metadata still tells who has the newest records, or something was put back.
 
 Asked once, before the first node starts: the nodes decide together then, from all copies
-(``Settling``). An old copy that others are in sync beside is no reason: its node leaves the ISRs by
-itself (``node.generations``). Reads the generations of all nodes' directories, and writes nothing.
-Source: ADR 54.
+(``Settling``). An old copy is no reason while somebody else is in sync who has all log directories
+as they were: its node leaves the ISRs by itself (``node.generations``). Reads the generations and
+identities of all nodes' directories, and writes nothing. Source: ADR 54.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from ottla.cluster.generations import Judgement, judge
 from ottla.cluster.lineage import read_lineage
+from ottla.cluster.unsettled import Unsettled
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile
 from ottla.ids import NodeId
@@ -18,25 +20,38 @@ from ottla.log.files.checkpoints import read_meta_properties
 from ottla.log.files.layout import GENERATION, META_PROPERTIES
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import MetadataStore
-from ottla.metadata.values import decode_generations, decode_partition
+from ottla.metadata.values import decode_generations, decode_known_broker, decode_partition
 
 Directories = Mapping[str, NodeId]
 """Paths of log directories, and whose they are."""
 
 
-async def why_unsure(
+class Doubt(NamedTuple):
+    """That the metadata does not tell who has the newest records."""
+
+    unsettled: Unsettled
+    why: str
+    """For people."""
+
+
+async def doubt_of(
     store: MetadataStore, keys: Keys, disk: Disk, directories: Directories
-) -> str | None:
+) -> Doubt | None:
     """Return why the metadata does not tell who has the newest records; None: it does.
 
     ``directories``: of all nodes. Blocks, for little. Raises what the store raises.
     """
     judged = await _judged(store, keys, disk, directories)
     if newer := judged[Judgement.OLDER_METADATA]:
-        return f"the metadata was restored from an old copy: {_named(newer)} is newer"
+        why = f"the metadata was restored from an old copy: {_named(newer)} is newer"
+        return Doubt(Unsettled.METADATA, why)
     old = judged[Judgement.OLD_COPY]
-    if old and await _are_alone(store, keys, {*old.values()}):
-        return f"{_named(old)} is an old copy, and who has more is not in sync"
+    if not old:
+        return None
+    changed = await _with_other_directories(store, keys, disk, directories)
+    if await _are_alone(store, keys, {*old.values(), *changed}):
+        why = f"{_named(old)} is an old copy, and nobody who has more is in sync"
+        return Doubt(Unsettled.COPIES, why)
     return None
 
 
@@ -64,14 +79,29 @@ async def _judged(
     return judged
 
 
-async def _are_alone(store: MetadataStore, keys: Keys, old: set[NodeId]) -> bool:
-    """Tell whether of some partition only nodes with old copies count as having all."""
+async def _with_other_directories(
+    store: MetadataStore, keys: Keys, disk: Disk, directories: Directories
+) -> set[NodeId]:
+    """Return the nodes whose log directories are not those of their last start, or unreadable."""
+    found: dict[NodeId, set[str | None]] = defaultdict(set)
+    for path, node in directories.items():
+        try:
+            meta = read_meta_properties(disk, f"{path}/{META_PROPERTIES}")
+        except (OSError, CorruptFile):
+            meta = None
+        found[node].add(None if meta is None else meta.directory_id)
+    changed: set[NodeId] = set()
+    for node, ids in found.items():
+        entry = await store.get(keys.known_broker(node))
+        if entry is not None and ids != {*decode_known_broker(entry.value).directories}:
+            changed.add(node)
+    return changed
+
+
+async def _are_alone(store: MetadataStore, keys: Keys, lacking: set[NodeId]) -> bool:
+    """Tell whether of some partition all who count as having all may lack records."""
     entries, _ = await store.scan(keys.partitions)
-    for entry in entries:
-        state = decode_partition(entry.value)
-        if {*state.isr, *state.elr} <= old and not {*state.replicas} <= {state.leader}:
-            return True
-    return False
+    return any(decode_partition(entry.value).is_in_doubt(lacking) for entry in entries)
 
 
 def _named(paths: Directories) -> str:

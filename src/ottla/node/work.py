@@ -38,7 +38,7 @@ from ottla.metadata.values import BrokerState
 from ottla.node.configuration import Configuration
 from ottla.node.data import Data
 from ottla.node.links import NodeLinks
-from ottla.pending import Pending, pending_of
+from ottla.pending import Pending, outcome_of, pending_of
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.request_memory import RequestMemory
 from ottla.settings import cleaner_settings_of, internal_topics_of
@@ -129,21 +129,28 @@ class Work(NamedTuple):
             from ottla.node.replicas import withdraw_from  # noqa: PLC0415 - few lose a disk
 
             await withdraw_from(data, configuration, missing, doubtful, old)
-        for where, _ in old:
-            self._begin_compacted_anew(where, configuration.node_id)
+        behind = [where for where, _ in old]
+        if data.is_decided_anew:
+            behind = [partition.topic_partition for partition in self.replica_manager.partitions]
+        anew = [where for where in behind if self._begin_anew(where, configuration.node_id)]
+        for topic in sorted({where.topic for where in anew}):
+            # Until then the copy counts as old, also for the next start.
+            await outcome_of(self.replica_manager.hosting.done(topic))
 
-    def _begin_compacted_anew(self, where: TopicPartition, node: NodeId) -> None:
-        """Make the log of an old copy anew if its topic is compacted and others have all.
+    def _begin_anew(self, where: TopicPartition, node: NodeId) -> bool:
+        """Begin to make the log of an old copy anew if its topic is compacted and others have all.
 
         What was deleted or aborted since may be compacted away on the other nodes: this one would
         never hear of it, as a follower that is away for longer than ``delete.retention.ms``.
         """
         partition = self.replica_manager.hosting.partitions.get(where)
         if partition is None or partition.is_failed or not partition.log.config.is_compacted:
-            return
+            return False
         have_all = {*partition.state.isr, *partition.state.elr}
-        if have_all and node not in have_all:
+        is_behind = bool(have_all) and node not in have_all
+        if is_behind:
             self.replica_manager.hosting.make_anew(partition)
+        return is_behind
 
     async def hand_over(self) -> int:
         """Let other nodes lead what they can; return how many partitions they lead now."""

@@ -130,7 +130,7 @@ def write_held(held: Held) -> Errand:
         ]
         for name, partitions in held.copies.items()
     }
-    return Errand(json=json.dumps({"copies": copies, "unreadable": held.unreadable}).encode())
+    return Errand(json=json.dumps(held._asdict() | {"copies": copies}).encode())
 
 
 def read_held(body: memoryview) -> Held:
@@ -143,7 +143,7 @@ def read_held(body: memoryview) -> Held:
         }
         for name, partitions in fields["copies"].items()
     }
-    return Held(copies, tuple(fields["unreadable"]))
+    return Held(copies, tuple(fields["unreadable"]), fields["may_lack"])
 
 
 def read_settled(body: memoryview) -> Settled:

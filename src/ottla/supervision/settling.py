@@ -104,7 +104,8 @@ class Settling:
                 _tell_who_is_empty(held, found)
             if is_first and (found or self._is_lost):
                 _check_readable(held)
-            revision = await self._taking_in.all(found)
+            lacking = {node for node, one in held.items() if one.may_lack}
+            revision = await self._taking_in.all(found, lacking)
             self._is_unsettled = False
             for answer in answers.values():
                 answer(revision)

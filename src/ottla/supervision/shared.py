@@ -13,6 +13,7 @@ from posixpath import dirname
 from typing import NamedTuple
 
 from ottla.cluster.registrations import forget
+from ottla.cluster.unsettled import Unsettled, mark, read_unsettled
 from ottla.config import broker as options
 from ottla.config.config import Config
 from ottla.env.clock import Clock, SystemClock
@@ -42,12 +43,11 @@ from ottla.node.identity import (
     new_cluster_id,
     refuse_new_directories,
     refuse_one_twice,
-    unsettle,
 )
 from ottla.node.interbroker import INTER_BROKER_HOST, SECRET_BYTES, InterBroker
 from ottla.node.left_out import left_out, tell
 from ottla.node.lost_acls import refuse_to_open_all
-from ottla.node.restored import why_unsure
+from ottla.node.restored import doubt_of
 from ottla.supervision.errands import Socket
 from ottla.supervision.layout import ListenerPorts, node_directory, node_ids
 
@@ -218,13 +218,14 @@ async def _are_to_settle(
     store: MetadataStore, keys: Keys, disk: Disk, directories: Mapping[str, NodeId]
 ) -> bool:
     """Tell whether the nodes are to decide anew who has the newest records; durably so."""
-    if await store.get(keys.unsettled) is not None:
+    before = await read_unsettled(store, keys)
+    if before is Unsettled.METADATA:
         return True
-    why = await why_unsure(store, keys, disk, directories)
-    if why is not None:
-        logger.error("%s: the newest copy of each partition is served", why)
-        await unsettle(store, keys)
-    return why is not None
+    doubt = await doubt_of(store, keys, disk, directories)
+    if doubt is not None and doubt.unsettled is not before:
+        logger.error("%s: the newest copy of each partition is served", doubt.why)
+        await store.commit([], [mark(keys, doubt.unsettled)])
+    return before is not None or doubt is not None
 
 
 def _identity(disk: Disk, log_dir: str) -> MetaProperties | None:

@@ -6,6 +6,8 @@ from contextlib import suppress
 import pytest
 
 from ottla.cluster.adoption import adopt
+from ottla.cluster.old_copies import keep_the_newest
+from ottla.cluster.unsettled import Unsettled, mark
 from ottla.env.faulty_disk import DiskCall, DiskKilled, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
@@ -189,6 +191,36 @@ async def test_metadata_that_is_not_settled_is_not_newer_than_a_copy(disk, start
     write_logs(disk, [T0], ID, log_dir=A)
     (await start(disk)).stop()
     assert (list(following.image.topics), strays(disk)) == (["t"], [])
+
+
+@pytest.mark.parametrize("newest", [A, B])
+async def test_while_the_metadata_is_not_settled_the_newest_of_several_stays(
+    disk, start, known, following, newest
+):
+    """A partition had been moved to the other directory, and a copy from before came back."""
+    await known(replicas(NODE, TWO), ops=[mark(following.keys, Unsettled.METADATA)])
+    older = A if newest == B else B
+    write_logs(disk, [T0], ID, log_dir=older)
+    write_logs(disk, [T0], ID, log_dir=newest)
+    write_logs(disk, [T0], ID, log_dir=newest)
+    manager = await start(disk, old=(), log_dirs=(A, B))
+    assert manager.logs[T0].directory == f"{newest}/t-0"
+    assert (strays(disk, older), strays(disk, newest)) == (["t-0"], [])
+    manager.stop()
+
+
+@pytest.mark.parametrize("how", ["another topic", "spoilt"])
+async def test_what_cannot_be_compared_stays_offline(disk, start, known, following, how):
+    await known(replicas(NODE, TWO), ops=[mark(following.keys, Unsettled.METADATA)])
+    write_logs(disk, [T0], ID, log_dir=A)
+    write_logs(disk, [T0], OTHER_ID if how == "another topic" else ID, log_dir=B)
+    if how == "spoilt":
+        spoil(disk, B)
+    manager = open_logs(disk, log_dirs=(A, B))
+    keep_the_newest(manager)
+    assert T0 in manager.offline
+    assert (names(disk), names(disk, B)) == (["t-0"], ["t-0"])
+    manager.stop()
 
 
 # A log that cannot be opened.
