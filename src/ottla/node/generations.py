@@ -9,6 +9,7 @@ it: a node that is alone has nobody to copy from.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from posixpath import dirname
 from typing import NamedTuple
 
 from ottla.cluster.generations import Judgement, judge
@@ -162,11 +163,11 @@ class Generations:
         ]
 
     async def _sum(self) -> int:
-        """Return a number that is another one when records or logs came or went."""
+        """Return a number that is another one when records or logs came, went, or moved."""
         total = 0
         for number, log in enumerate(list(self._logs.logs.values()), 1):
             span = log.log_start_offset, log.log_end_offset
-            total += hash((log.topic_partition, log.topic_id, *span))
+            total += hash((log.topic_partition, log.topic_id, dirname(log.directory), *span))
             if number % EACH_TURN == 0:
                 await asyncio.sleep(0)
         return total

@@ -34,9 +34,13 @@ class Store(MemoryStore):
         return await super().commit(guards, ops)
 
 
-def log_of(where, end, topic_id=b"id"):
+def log_of(where, end, topic_id=b"id", log_dir="/a"):
     return SimpleNamespace(
-        topic_partition=where, topic_id=topic_id, log_start_offset=0, log_end_offset=end
+        topic_partition=where,
+        topic_id=topic_id,
+        directory=f"{log_dir}/{where}",
+        log_start_offset=0,
+        log_end_offset=end,
     )
 
 
@@ -159,6 +163,16 @@ async def test_as_many_records_of_another_topic_are_other_records(machine):
     machine.more["v-0"].log_start_offset = 300  # DeleteRecords.
     await process.go_on()
     assert machine.number("/a") == 4
+
+
+async def test_a_move_to_another_directory_is_a_change(machine):
+    process, _ = await machine.started()
+    copies = {path: machine.copy(path) for path in ("/a", "/b")}
+    machine.log.directory = "/b/t-0"
+    await process.go_on()
+    for path, copy in copies.items():
+        machine.put_back(path, copy)
+    assert await machine.process().look() == {"/a", "/b"}
 
 
 async def test_nothing_is_given_before_the_first(machine):
