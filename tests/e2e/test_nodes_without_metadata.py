@@ -239,3 +239,32 @@ def test_a_disk_that_is_lost_with_the_metadata_can_be_given_up(data, node):
     with NodesPeer(data, 3, OPTIONS | lost).start() as peer:
         assert consume(peer) == list(range(60))
         produce(peer, range(60, 90))
+
+
+def test_disks_of_all_further_nodes_that_are_not_mounted_are_missed_without_metadata(
+    data, tmp_path
+):
+    """Node 1 alone went on with what it had, and the others were made anew at the mount points."""
+    begin(data)
+    lose_metadata(data)
+    for node in (2, 3):
+        directory(data, node).rename(tmp_path / str(node))
+        directory(data, node).mkdir()
+    peer = NodesPeer(data, 3, OPTIONS)
+    text = start_in_vain(peer)
+    assert "the metadata is lost, and this directory is new" in text
+    lost = ",".join(str(directory(data, node)) for node in (2, 3))
+    assert f"start once with -D ottla.log.dirs.given.up={lost}" in text
+    assert not any(any(directory(data, node).iterdir()) for node in (2, 3))
+    with NodesPeer(data, 3, OPTIONS | {"ottla.log.dirs.given.up": lost}).start() as peer:
+        assert consume(peer) == list(range(60))
+
+
+def test_the_data_of_one_node_becomes_that_of_several_without_metadata(data):
+    """Nobody misses nodes that there never were."""
+    with NodesPeer(data, 1, OPTIONS).start() as peer:
+        ottla(peer, "topic", "create", "t", "-p", "3")
+        produce(peer, range(60))
+    lose_metadata(data)
+    with NodesPeer(data, 3, OPTIONS).start() as peer:
+        assert consume(peer) == list(range(60))

@@ -26,7 +26,7 @@ from ottla.errors import CorruptFile
 from ottla.ids import NodeId
 from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.log.files.checkpoints import MetaProperties, read_meta_properties
-from ottla.log.files.layout import META_PROPERTIES
+from ottla.log.files.layout import GENERATION, META_PROPERTIES
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
 from ottla.metadata.memory_store import MemoryStore
@@ -188,12 +188,16 @@ async def open_data(config: Config, count: int, outside: Outside) -> SharedData:
 def _directories(disk: Disk, log_dirs: tuple[str, ...], count: int) -> dict[str, NodeId]:
     """Return the log directories of all nodes, and whose they are.
 
-    Data of one node becomes that of several: then the further nodes' are not among them.
+    Data of one node becomes that of several: then the further nodes' are not among them. Where node
+    1 was one of several they are, though none of them is there: perhaps they are not mounted.
     """
     nodes = node_ids(count)
     found = {node_directory(path, node): node for path in log_dirs for node in nodes}
-    used = [path for path, node in found.items() if node > 1 and disk.exists(_identity_in(path))]
-    return found if used else {path: node for path, node in found.items() if node == 1}
+    signs = [f"{path}/{GENERATION}" for path in log_dirs]
+    signs += [_identity_in(path) for path, node in found.items() if node > 1]
+    if any(map(disk.exists, signs)):
+        return found
+    return {path: node for path, node in found.items() if node == 1}
 
 
 def _known(disk: Disk, first: str, directories: Iterable[str]) -> MetaProperties | None:
