@@ -13,6 +13,7 @@ from ottla.env.rng import SeededRng
 from ottla.ids import TopicPartition
 from ottla.log.files.layout import parse_partition_directory
 from ottla.metadata.keys import Keys
+from ottla.metadata.values import decode_known_broker
 from ottla.node.identity import STORE_CLUSTER
 from tests.nodes import Nodes
 from tests.simulation.cluster.copies import put_directory_back
@@ -408,3 +409,40 @@ def test_a_copy_of_a_compacted_topic_is_made_anew(nodes, policy):
     nodes.kill(3)
     until(lambda: nodes.leaders("t") == [2, 2, 2], lambda: states(nodes))
     assert all_are_read(nodes, kept)
+
+
+def test_a_disk_that_was_given_up_comes_back(nodes):
+    """It was taken for the newest: 60 of 90 acknowledged records were cut."""
+    create(nodes)
+    kept = produce(nodes, "before")
+    stop(nodes)
+    former = nodes.disk(2)
+    given_up = next(iter(known_directories(nodes, 2)))
+    nodes.forget_disk(2)
+    nodes.start(2, ottla_log_dirs_given_up=given_up)
+    nodes.start(1, 3)
+    wait_until_whole(nodes)
+    kept += produce(nodes, "after", 60)
+    stop(nodes)
+    replacement = nodes.disk(2)
+    nodes.take_disk(2, former)
+    nodes.start(2)
+    assert all(2 not in (*state.isr, *state.elr) for state in states(nodes))
+    nodes.start(1, 3)
+    wait_until_whole(nodes)
+    assert all_are_read(nodes, kept)
+    kept += produce(nodes, "later")
+    stop(nodes)
+    nodes.take_disk(2, replacement)  # It was away while the other one served.
+    nodes.start(2)
+    nodes.start(1, 3)
+    wait_until_whole(nodes)
+    assert all_are_read(nodes, kept)
+
+
+def known_directories(nodes, node):
+    async def read():
+        entry = await nodes.store.get(Keys(STORE_CLUSTER).known_broker(node))
+        return decode_known_broker(entry.value).directories
+
+    return nodes.run(read)

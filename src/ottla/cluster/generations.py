@@ -13,13 +13,16 @@ somebody has put a copy in its place:
     store: [6]      directory: 5     it is an old copy
     store: none     directory: 5     the metadata was made anew: nobody can tell
 
+Once the node serves without a directory that it does not wait for any more, the store has a stamp
+of it that no directory has: if it comes back, it is an old copy (``superseded``).
+
 Source: Kafka's broker epoch in the mark of a clean stop (KIP-966); ADR 54.
 """
 
 from collections.abc import Sequence
 from enum import Enum
 
-from ottla.cluster.lineage import Remembered
+from ottla.cluster.lineage import Remembered, next_stamps
 from ottla.metadata.values import Stamp
 
 
@@ -45,3 +48,11 @@ def judge(found: Remembered | None, known: Sequence[Stamp]) -> Judgement:
     if stamp is None or stamp.number < newest:
         return Judgement.OLD_COPY
     return Judgement.OLDER_METADATA
+
+
+def superseded(found: Remembered | None, known: Sequence[Stamp], token: str) -> tuple[Stamp, ...]:
+    """Return what the store is to say of a directory so that it is an old copy from now on.
+
+    ``found``, ``known``: as for ``judge``. ``token``: that of a stamp which no directory gets.
+    """
+    return next_stamps(found, known, token)[:1]

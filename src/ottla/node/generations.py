@@ -4,15 +4,20 @@ Owns when that is done: a start looks before it acts on the metadata; it gives n
 this node has left the ISRs of what an old copy lacks; a further one comes every minute while
 records come, and at a clean stop. ``cluster.generations`` judges. Only one of several nodes does
 it: a node that is alone has nobody to copy from.
+
+A start also supersedes the directories that are not here any more and may have been replaced: those
+that were given up, and while an old copy serves, all that are away. One whose id nobody knows (its
+meta.properties was lost, or it was given up before there were generations) is judged by what was
+known by its path.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from posixpath import dirname
 from typing import NamedTuple
 
-from ottla.cluster.generations import Judgement, judge
+from ottla.cluster.generations import Judgement, judge, superseded
 from ottla.cluster.lineage import (
     TOKEN_BYTES,
     Remembered,
@@ -25,11 +30,16 @@ from ottla.environment import Environment
 from ottla.housekeeping.schedule import Schedule
 from ottla.ids import NodeId
 from ottla.log.directories.manager import LogManager
-from ottla.log.files.layout import GENERATION
+from ottla.log.files.layout import GENERATION, parse_partition_directory
 from ottla.metadata.keys import Keys
 from ottla.metadata.mirror import update
 from ottla.metadata.store import MetadataError, MetadataStore
-from ottla.metadata.values import Stamp, decode_generations, encode_generations
+from ottla.metadata.values import (
+    Stamp,
+    decode_generations,
+    decode_known_broker,
+    encode_generations,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +55,10 @@ _OLDER_METADATA = (
     "the log directory %s is newer than the metadata, which was restored from an old copy"
 )
 _NOT_NOW = "the log directories get no new generation yet: %s"
+
+
+Known = dict[str, tuple[Stamp, ...]]
+"""What the store says of each directory of this node that had a generation, by id. No id goes."""
 
 
 class _Directory(NamedTuple):
@@ -67,28 +81,47 @@ class Generations:
     ) -> None:
         self._store = store
         self._key = keys.generations(node_id)
+        self._ever_key = keys.known_broker(node_id)
         self._logs = logs
         self._env = environment
         self._found: dict[str, Remembered] = {}
         """Use: by path, what each directory says, durably."""
         self._contents: int | None = None
         """Use: a sum over the logs as the last generation was given; None: none was."""
+        self._has_old_copies = False
         self._one_at_a_time = asyncio.Lock()
 
     async def look(self) -> frozenset[str]:
-        """Return the paths of the log directories that are old copies. Raises MetadataError."""
+        """Return the paths of the log directories that are old copies. Raises MetadataError.
+
+        Before the store is told which directories this node has now (``known_directories``).
+        """
         directories = self._directories()
-        self._found = await run(self._env.executor, lambda: self._read(directories))
-        entry = await self._store.get(self._key)
-        known = {} if entry is None else decode_generations(entry.value)
+        known, ever = await self._known(), await self._ever()
+        strange = [
+            each
+            for each in directories
+            if known and each.directory_id not in known and each.directory_id not in ever
+        ]
+        self._found, used = await run(self._env.executor, lambda: self._read(directories, strange))
         old: list[str] = []
+        nobodys: dict[str, tuple[Stamp, ...]] = {}
         for path, directory_id in directories:
-            judgement = judge(self._found.get(path), known.get(directory_id, ()))
+            found, stamps = self._found.get(path), known.get(directory_id, ())
+            if path in used:
+                formers = [known.get(one, ()) for one, place in ever.items() if place == path]
+                stamps = tuple(stamp for each in formers for stamp in each)
+            judgement = judge(found, stamps)
             if judgement is Judgement.OLD_COPY:
                 logger.error(_OLD_COPY, path)
                 old.append(path)
+                if path in used:
+                    nobodys[directory_id] = superseded(found, stamps, self._token())
             elif judgement is Judgement.OLDER_METADATA:
                 logger.warning(_OLDER_METADATA, path)
+        if nobodys:  # By its path nobody would tell it again if this start were cut short.
+            await self._change(lambda known: known.update(nobodys))
+        self._has_old_copies = bool(old)
         return frozenset(old)
 
     async def begin(self) -> None:
@@ -97,7 +130,9 @@ class Generations:
         A disk that takes nothing keeps the one it has. Raises MetadataError.
         """
         contents = await self._sum()
-        await self._give()
+        known = await self._known()
+        awaited = () if self._has_old_copies else await self._ever()
+        await self._give(replaced=known.keys() - awaited)
         self._contents = contents
 
     async def go_on(self) -> None:
@@ -119,13 +154,19 @@ class Generations:
         """Have it done in time."""
         schedule.every(INTERVAL_MS, self.go_on)
 
-    async def _give(self) -> None:
-        """Let the store know the new ones beside those before, until the directories have them."""
-        token = self._env.rng.random_bytes(TOKEN_BYTES).hex()
+    async def _give(self, replaced: Collection[str] = ()) -> None:
+        """Let the store know the new ones beside those before, until the directories have them.
+
+        ``replaced``: ids of directories to supersede unless they are online.
+        """
+        token = self._token()
         async with self._one_at_a_time:
             directories = self._directories()
+            here = {each.directory_id for each in directories}
 
-            def begun(known: dict[str, tuple[Stamp, ...]]) -> None:
+            def begun(known: Known) -> None:
+                for one in set(replaced) - here:
+                    known[one] = superseded(None, known[one], token)
                 for path, directory_id in directories:
                     before = self._found.get(path)
                     known[directory_id] = next_stamps(before, known.get(directory_id, ()), token)
@@ -134,16 +175,26 @@ class Generations:
             written = await run(self._env.executor, lambda: self._write(directories, given))
             self._found.update(written)
 
-            def ended(known: dict[str, tuple[Stamp, ...]]) -> None:
+            def ended(known: Known) -> None:
                 for path, directory_id in directories:
                     if path in written:
                         known[directory_id] = (written[path].stamp,)
 
             await self._change(ended)
 
-    async def _change(
-        self, change: Callable[[dict[str, tuple[Stamp, ...]]], None]
-    ) -> Mapping[str, tuple[Stamp, ...]]:
+    async def _known(self) -> Mapping[str, tuple[Stamp, ...]]:
+        entry = await self._store.get(self._key)
+        return {} if entry is None else decode_generations(entry.value)
+
+    async def _ever(self) -> Mapping[str, str]:
+        """Return the directories that this node has or waits for: by id, where it was last."""
+        entry = await self._store.get(self._ever_key)
+        return {} if entry is None else decode_known_broker(entry.value).directories
+
+    def _token(self) -> str:
+        return self._env.rng.random_bytes(TOKEN_BYTES).hex()
+
+    async def _change(self, change: Callable[[Known], None]) -> Mapping[str, tuple[Stamp, ...]]:
         """Change what the store says, and return it. Raises MetadataError."""
 
         def changed(value: bytes | None) -> bytes:
@@ -174,10 +225,21 @@ class Generations:
 
     # In threads.
 
-    def _read(self, directories: Iterable[_Directory]) -> dict[str, Remembered]:
+    def _read(
+        self, directories: Iterable[_Directory], strange: Iterable[_Directory]
+    ) -> tuple[dict[str, Remembered], set[str]]:
+        """Return by path what the directories say, and paths of ``strange`` with partitions."""
         files = {f"{path}/{GENERATION}": path for path, _ in directories}
         found = read_lineages(self._env.disk, files)
-        return {files[file]: remembered for file, remembered in found.items()}
+        used = {path for path, _ in strange if self._has_partitions(path)}
+        return {files[file]: remembered for file, remembered in found.items()}, used
+
+    def _has_partitions(self, path: str) -> bool:
+        try:
+            return any(map(parse_partition_directory, self._env.disk.list_directory(path)))
+        except OSError as error:
+            logger.error("%s cannot be read: %s", path, error)  # noqa: TRY400 - that is all
+            return True
 
     def _write(
         self, directories: Iterable[_Directory], given: Mapping[str, tuple[Stamp, ...]]

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ottla.cluster.known_directories import look_for_known
 from ottla.cluster.lineage import read_lineage
 from ottla.env.clock import ManualClock
 from ottla.env.disk import Disk
@@ -47,22 +48,46 @@ def log_of(where, end, topic_id=b"id", log_dir="/a"):
 class Machine(SimpleNamespace):
     """A node with the directories /a and /b, and what it keeps."""
 
-    def process(self):
-        directories = [
-            SimpleNamespace(path=path, is_online=True, directory_id=f"id of {path}")
+    def directories(self):
+        return [
+            SimpleNamespace(
+                path=path,
+                is_online=True,
+                directory_id=self.ids.get(path, f"id of {path}"),
+                is_named_anew=path in self.named_anew,
+            )
             for path in ("/a", "/b")
             if path not in self.away
         ]
+
+    def process(self):
+        directories = self.directories()
         self.more.setdefault("t-0", self.log)
         logs = SimpleNamespace(online=lambda: directories, logs=self.more)
         environment = SimpleNamespace(disk=self.disk, executor=InlineExecutor(), rng=self.rng)
         return Generations(self.store, KEYS, ME, logs, environment)
 
-    async def started(self):
+    async def cut_short(self, *given_up):
+        """Start, and end before generations are given."""
         process = self.process()
         old = await process.look()
-        await process.begin()
+        await look_for_known(self.store, KEYS, ME, self.directories(), given_up)
         return process, sorted(old)
+
+    async def started(self, *given_up):
+        process, old = await self.cut_short(*given_up)
+        await process.begin()
+        return process, old
+
+    def replace(self, path, directory_id, file=None, *, named_anew=False):
+        """Mount another disk; return the generation file of the one before."""
+        before = self.copy(path)
+        self.disk.remove(f"{path}/{FILE}")
+        if file is not None:
+            self.write(path, file)
+        self.ids[path] = directory_id
+        self.named_anew = {path} if named_anew else set()
+        return before
 
     def number(self, path):
         return read_lineage(self.disk, f"{path}/{FILE}").stamp.number
@@ -80,6 +105,9 @@ class Machine(SimpleNamespace):
 
     def put_back(self, path, copy):
         self.disk.remove(f"{path}/{FILE}")
+        self.write(path, copy)
+
+    def write(self, path, copy):
         file = self.disk.open(f"{path}/{FILE}", create=True)
         try:
             file.write_at(0, copy)
@@ -99,6 +127,8 @@ async def machine():
         rng=SeededRng(1),
         log=log_of("t-0", 0),
         away=set(),
+        ids={},
+        named_anew=set(),
         more={},
     )
     await store.close()
@@ -182,10 +212,10 @@ async def test_nothing_is_given_before_the_first(machine):
     assert machine.store.commits == 0
 
 
-@pytest.mark.parametrize(("failing", "last"), [(2, 2), (3, 3)])
+@pytest.mark.parametrize(("failing", "last"), [(1, 2), (2, 3)])
 async def test_without_the_store_no_directory_becomes_an_old_copy(machine, failing, last):
     process, _ = await machine.started()
-    machine.store.failing = (failing,)
+    machine.store.commits, machine.store.failing = 0, (failing,)
     machine.log.log_end_offset = 5
     await process.go_on()
     assert await machine.process().look() == frozenset()
@@ -239,3 +269,91 @@ async def test_metadata_that_was_put_back_is_told(machine, caplog):
     _, old = await machine.started()
     assert old == []
     assert "/a is newer than the metadata" in caplog.text
+
+
+async def test_a_directory_that_was_given_up_is_an_old_copy_when_it_comes_back(machine):
+    await machine.started()
+    former = machine.replace("/b", "new")
+    await machine.started("id of /b")
+    await machine.started()
+    newer = machine.replace("/b", "id of /b", former)
+    _, old = await machine.started()
+    assert old == ["/b"]
+    _, old = await machine.started()
+    assert old == [], "it is the newest now"
+    machine.replace("/b", "new", newer)
+    _, old = await machine.started()
+    assert old == ["/b"], "the other one was away while an old copy served"
+
+
+async def test_what_is_given_up_is_superseded_though_the_start_was_cut_short(machine):
+    await machine.started()
+    former = machine.replace("/b", "new")
+    await machine.cut_short("id of /b")
+    await machine.started()  # It is not named any more.
+    machine.replace("/b", "id of /b", former)
+    for _ in range(2):
+        _, old = await machine.cut_short()
+        assert old == ["/b"]
+
+
+async def test_what_was_given_up_and_not_served_without_is_no_old_copy(machine):
+    await machine.started()
+    former = machine.replace("/b", "new")
+    await machine.cut_short("id of /b")
+    machine.ids["/b"] = "id of /b"
+    machine.write("/b", former)
+    _, old = await machine.started()
+    assert old == []
+
+
+async def test_a_directory_that_is_away_while_others_serve_is_awaited(machine):
+    await machine.started()
+    former = machine.replace("/b", "mount point")
+    await machine.started()
+    machine.replace("/b", "id of /b", former)
+    _, old = await machine.started()
+    assert old == []
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+async def test_an_old_copy_without_its_id_is_told_by_its_path(machine, has_file):
+    await machine.started()
+    copy = machine.copy("/b")
+    await machine.started()
+    machine.disk.make_directory("/b/t-0")
+    machine.replace("/b", "anew", copy if has_file else None, named_anew=True)
+    _, old = await machine.cut_short()
+    assert old == ["/b"]
+    machine.named_anew = set()
+    _, old = await machine.started()
+    assert old == ["/b"]
+    _, old = await machine.started()
+    assert old == []
+
+
+async def test_a_directory_that_lost_only_its_id_is_no_old_copy(machine):
+    await machine.started()
+    machine.disk.make_directory("/b/t-0")
+    machine.replace("/b", "anew", machine.copy("/b"), named_anew=True)
+    _, old = await machine.started()
+    assert old == []
+
+
+async def test_what_was_given_up_before_there_were_generations_is_an_old_copy(machine):
+    await look_for_known(machine.store, KEYS, ME, machine.directories(), ())
+    machine.ids["/b"] = "new"
+    await machine.started("id of /b")
+    machine.disk.make_directory("/b/t-0")
+    machine.replace("/b", "id of /b")
+    _, old = await machine.started()
+    assert old == ["/b"]
+
+
+async def test_partitions_that_were_copied_into_a_new_directory_are_no_old_copy(machine):
+    machine.away = {"/b"}
+    await machine.started()
+    machine.away, machine.named_anew = set(), {"/b"}
+    machine.disk.make_directory("/b/t-0")
+    _, old = await machine.started()
+    assert old == []
