@@ -17,8 +17,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.cluster.deleted_topics import clear_mark
+from ottla.cluster.producer_ids import id_of_now
 from ottla.cluster.topics import NOT_TOPICS
 from ottla.cluster.unsettled import Unsettled, read_unsettled
+from ottla.env.clock import Clock
 from ottla.env.rng import Rng
 from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.directories.duplicates import settle_duplicates
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+IDS_LEFT_OUT = 1_000_000
+"""So many ids above those that are known may have been given, where the clock does not tell."""
 MADE_UP_ABOVE = 1 << 40
 """How far above the next one that is free a producer id may be to be believed."""
 
@@ -91,7 +95,12 @@ async def adopt(  # noqa: PLR0913 - what a start knows, most of it keyword-only
             strangers[where.topic][where.partition] = found
     _finish_deletions(log_manager, unfinished)
     logs = list(log_manager.logs.values())
-    revision = max(revision, await _reserve_producer_ids(store, keys, logs))
+    has_data = bool(strangers or (unsettled is not None and (logs or log_manager.offline)))
+    gave_more = has_data and unsettled is not Unsettled.COPIES  # Than the store knows, perhaps.
+    reserved = await _reserve_producer_ids(
+        store, keys, logs, log_manager.clock, gave_more=gave_more
+    )
+    revision = max(revision, reserved)
     if may_adopt:
         if take_in is not None or strangers or unsettled is not None:
             by_itself = _by_itself(store, keys, rng, internal_configs, node_id, is_alone=is_alone)
@@ -284,21 +293,28 @@ def _finish_deletions(log_manager: LogManager, names: list[TopicPartition]) -> N
         logger.error("%s is deleted but its directory stays: %s", where, error)
 
 
-async def _reserve_producer_ids(store: MetadataStore, keys: Keys, logs: list[Log]) -> int:
-    """Reserve the producer ids that these logs know; return the revision after that, 0: it is so.
+async def _reserve_producer_ids(
+    store: MetadataStore, keys: Keys, logs: list[Log], clock: Clock, *, gave_more: bool
+) -> int:
+    """Reserve ids that producers may have already; return the revision after that, 0: it is so.
 
-    The store gave them out, unless it is an older copy, or the logs came from elsewhere. If a new
-    producer got such an id, its first batches would be taken for resends: acknowledged, but not
-    stored. Ids far above were given by nobody: a client has made them up.
+    The store gave them out, unless it is new, or an older copy, or the logs came from elsewhere. If
+    a new producer got such an id, its first batches would be taken for resends: acknowledged, but
+    not stored. Logs know the ids that have written to them, so long as their states last. All
+    others are below the id of now, or where the clock is behind, probably among the next ones. Ids
+    far above were given by nobody: a client has made them up. ``gave_more``: the store may have
+    given more than it knows, although no log tells.
     """
     entry = await store.get(keys.producer_id_block)
     block = 0 if entry is None else decode_number(entry.value)
     end = block + MADE_UP_ABOVE
     known = (one for log in logs for one, _ in log.producers.states if block <= one < end)
-    first_free = max(known, default=-1) + 1
-    if not first_free:
+    first_free = max(known, default=block - 1) + 1
+    if first_free == block and not gave_more:
         return 0
-    logger.warning("producer ids below %d are known to logs here: they are reserved", first_free)
+    now = id_of_now(clock)
+    first_free = now if now >= first_free else first_free + IDS_LEFT_OUT
+    logger.warning("producer ids below %d may have been given: they are reserved", first_free)
 
     def raised(value: bytes | None) -> bytes:
         return encode_number(max(first_free, 0 if value is None else decode_number(value)))

@@ -2,8 +2,9 @@
 
 A node takes a block of ids from the store at a time. A block is never given out again, so a restart
 wastes at most one. A store that is an older copy would give blocks a second time: whoever finds ids
-that were given says so (``known``). Of several hosts the one that has them may start later: there a
-block begins at the time of day at least (``id_of_now``), which no backup takes back. Source:
+that were given says so (``known``), and where the store is new, or older than the data, blocks go
+on at the time of day (``id_of_now``, ``adoption``), which no backup takes back. Of several hosts
+the one that knows may start later: there each block begins at the time of day at least. Source:
 KIP-730.
 """
 

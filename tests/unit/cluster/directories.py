@@ -11,11 +11,11 @@ from ottla.records.record import Record
 NODE = NodeId(1)
 
 
-def open_logs(disk, node_id=NODE, log_dirs=("/data",)):
+def open_logs(disk, node_id=NODE, log_dirs=("/data",), clock=None):
     """Return the logs of a node that has just started."""
     manager = LogManager(
         disk=disk,
-        clock=ManualClock(),
+        clock=clock or ManualClock(),
         rng=SeededRng(node_id),
         log_dirs=list(log_dirs),
         cluster_id="cluster",
