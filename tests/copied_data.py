@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+from fnmatch import fnmatch
 
 from tests.commands import ottla
 from tools.nodes_peer import NodesPeer
@@ -56,12 +57,15 @@ def take_copies(data, node, to):
 
 
 def put_copies_back(data, node, found):
-    own = directory(data, node)
-    for each in list(own.iterdir()):
-        if each.name == "nodes" or each.name.startswith("metadata.sqlite"):
-            continue
-        shutil.rmtree(each) if each.is_dir() else each.unlink()
-    shutil.copytree(found, own, dirs_exist_ok=True)
+    empty(data, node, but="metadata.sqlite*")
+    shutil.copytree(found, directory(data, node), dirs_exist_ok=True)
+
+
+def empty(data, node, but=""):
+    """Remove what a node has, but names like ``but``, and the directories of other nodes."""
+    for each in list(directory(data, node).iterdir()):
+        if each.name != "nodes" and not fnmatch(each.name, but):
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
 
 
 def lose_metadata(data):

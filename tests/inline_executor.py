@@ -3,16 +3,18 @@
 import asyncio
 
 
+def do(work, done):
+    """Do what was submitted, and tell of its end."""
+    try:
+        result = work()
+    except OSError as error:
+        done(None, error)
+    else:
+        done(result, None)
+
+
 class InlineExecutor:
     """Does what is submitted in the next turn of the loop."""
 
     def submit(self, work, done, *, place=""):
-        def job():
-            try:
-                result = work()
-            except OSError as error:
-                done(None, error)
-            else:
-                done(result, None)
-
-        asyncio.get_running_loop().call_soon(job)
+        asyncio.get_running_loop().call_soon(do, work, done)

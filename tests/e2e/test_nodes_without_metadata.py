@@ -17,6 +17,7 @@ from tests.copied_data import (
     consume,
     copy_metadata,
     directory,
+    empty,
     lose_metadata,
     partitions,
     produce,
@@ -215,9 +216,7 @@ def test_a_disk_that_is_not_mounted_is_missed_without_metadata(data, tmp_path, n
     begin(data)
     take_copies(data, node, tmp_path / "disk")
     lose_metadata(data)
-    for each in directory(data, node).iterdir():
-        if each.name != "nodes":
-            shutil.rmtree(each) if each.is_dir() else each.unlink()
+    empty(data, node)
     peer = NodesPeer(data, 3, OPTIONS)
     text = start_in_vain(peer)
     assert "the metadata is lost, and this directory is new" in text
@@ -230,9 +229,7 @@ def test_a_disk_that_is_not_mounted_is_missed_without_metadata(data, tmp_path, n
 @pytest.mark.parametrize("node", [1, 2])
 def test_a_disk_that_is_lost_with_the_metadata_can_be_given_up(data, node):
     begin(data)
-    for each in directory(data, node).iterdir():
-        if each.name != "nodes":
-            shutil.rmtree(each) if each.is_dir() else each.unlink()
+    empty(data, node)
     lost = {"ottla.log.dirs.given.up": str(directory(data, node))}
     if node != 1:
         lose_metadata(data)

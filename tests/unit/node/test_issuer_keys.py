@@ -5,6 +5,7 @@ import pytest
 from ottla.config.oauth import TokenRules
 from ottla.env.clock import ManualClock
 from tests.bearer_tokens import Issuer
+from tests.inline_executor import do
 
 from ottla.node.issuer_keys import (  # isort: skip - PyJWT may be missing; the line above skips then
     MISSED_MAX,
@@ -53,13 +54,7 @@ class Jobs:
 
     def run(self):
         while self.waiting:
-            work, done = self.waiting.pop(0)
-            try:
-                result = work()
-            except OSError as error:
-                done(None, error)
-            else:
-                done(result, None)
+            do(*self.waiting.pop(0))
 
 
 class World:
