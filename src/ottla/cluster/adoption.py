@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 from ottla.cluster.deleted_topics import clear_mark
 from ottla.cluster.producer_ids import id_of_now
 from ottla.cluster.topics import NOT_TOPICS
-from ottla.cluster.unsettled import Unsettled, read_unsettled
+from ottla.cluster.unsettled import Unsettled
 from ottla.env.clock import Clock
 from ottla.env.rng import Rng
 from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.directories.duplicates import settle_duplicates
 from ottla.log.directories.manager import LogManager
 from ottla.log.log import Log
-from ottla.metadata.image import MetadataImage, TopicImage
+from ottla.metadata.image import MetadataImage, TopicImage, state_of
 from ottla.metadata.keys import Keys
 from ottla.metadata.mirror import update
 from ottla.metadata.store import Entry, MetadataStore
@@ -60,6 +60,7 @@ async def adopt(  # noqa: PLR0913 - what a start knows, most of it keyword-only
     may_adopt: bool = True,
     is_alone: bool = True,
     take_in: "TakeIn | None" = None,
+    unsettled: Unsettled | None = None,
     old_copies: Collection[str] = (),
     may_lack: bool = False,
 ) -> int:
@@ -70,13 +71,12 @@ async def adopt(  # noqa: PLR0913 - what a start knows, most of it keyword-only
     ``may_adopt``: False: what nobody knows is left alone; this node has not all that others know.
     ``is_alone``: no other node has this store. ``take_in``: hears what this node has, and takes it
     in beside what others have; None: this node does so by itself, with ``internal_configs``.
-    ``old_copies``: log directories that are older than the store. ``may_lack``: some are, or they
-    are not those of the last start. Raises what the store raises.
+    ``unsettled``: why the store is. ``old_copies``: log directories that are older than the store.
+    ``may_lack``: some are, or they are not those of the last start. Raises what the store raises.
     """
     marks, revision = await store.scan(keys.deleted_topics)
     deleted = {keys.place(mark.key).topic_id for mark in marks}
     names = {decode_name(mark.value) for mark in marks}
-    unsettled = await read_unsettled(store, keys)
     is_newer = unsettled is not Unsettled.METADATA
     if is_newer and old_copies:
         _settle_old_copies(log_manager, old_copies, topics, deleted=deleted, node_id=node_id)
@@ -173,19 +173,10 @@ def _by_itself(
 def _held(
     strangers: Mapping[str, Mapping[int, Log]], log_manager: LogManager, *, may_lack: bool
 ) -> "Held":
-    from ottla.cluster.copies import Copy, Held  # noqa: PLC0415 - few starts need it
+    from ottla.cluster.copies import Held, copy_of  # noqa: PLC0415 - few starts need it
 
     copies = {
-        name: {
-            index: Copy(
-                found.topic_id,
-                found.latest_epoch,
-                found.log_end_offset,
-                found.directory,
-                found.log_start_offset,
-            )
-            for index, found in partitions.items()
-        }
+        name: {index: copy_of(found) for index, found in partitions.items()}
         for name, partitions in strangers.items()
     }
     return Held(copies, _unreadable(log_manager), may_lack)
@@ -238,11 +229,11 @@ def _is_to_be_told(
     """Tell whether somebody is to decide about a directory: strange ones, or what is unsettled."""
     if unsettled is Unsettled.METADATA or _is_strange(found, where, topics, node_id):
         return True
-    topic = topics.get(where.topic)
-    if unsettled is None or topic is None or found.topic_id not in (None, topic.topic_id):
+    state = state_of(topics, where)
+    if unsettled is None or state is None:
         return False
-    partitions = topic.partitions
-    return where.partition < len(partitions) and node_id in partitions[where.partition].replicas
+    is_of_it = found.topic_id in (None, topics[where.topic].topic_id)
+    return is_of_it and node_id in state.replicas
 
 
 def _tell_of_deleted(log_manager: LogManager, keys: Keys, marks: Sequence[Entry]) -> None:
@@ -280,9 +271,7 @@ def _was_cut_short(
 
     A topic of that name that was made anew may have fewer partitions.
     """
-    topic = topics.get(where.topic)
-    has_it = topic is not None and where.partition < len(topic.partitions)
-    return found.is_bare and where.topic in deleted and not has_it
+    return found.is_bare and where.topic in deleted and state_of(topics, where) is None
 
 
 def _finish_deletions(log_manager: LogManager, names: list[TopicPartition]) -> None:

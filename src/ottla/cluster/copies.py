@@ -11,10 +11,17 @@ Source: KIP-966, unclean recovery (last leader epoch and log end offset); KIP-10
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.ids import LeaderEpoch, NodeId, TopicId
 from ottla.metadata.values import PartitionState
+
+if TYPE_CHECKING:
+    from ottla.log.log import Log
+
+
+Rank = tuple[int, int, int]
+"""How new a copy is: the greatest is the newest."""
 
 
 class Copy(NamedTuple):
@@ -29,9 +36,20 @@ class Copy(NamedTuple):
     log_start_offset: int = 0
 
     @property
-    def rank(self) -> tuple[int, int, int]:
-        """How new it is: the greatest is the newest."""
+    def rank(self) -> Rank:
+        """Latest leader epoch, end and start of the log."""
         return self.latest_epoch, self.log_end_offset, self.log_start_offset
+
+
+def copy_of(log: "Log") -> Copy:
+    """Return what a node has in this log."""
+    return Copy(
+        log.topic_id,
+        log.latest_epoch,
+        log.log_end_offset,
+        log.directory,
+        log.log_start_offset,
+    )
 
 
 Copies = Mapping[NodeId, Copy]

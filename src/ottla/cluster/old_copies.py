@@ -24,6 +24,7 @@ from collections.abc import Collection, Mapping, Sequence
 from posixpath import dirname
 from typing import NamedTuple
 
+from ottla.cluster.copies import Rank, copy_of
 from ottla.cluster.topics import NOT_TOPICS
 from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.directories.directory import DuplicatePartition
@@ -32,7 +33,7 @@ from ottla.log.directories.strays import Stray, let_go, set_aside
 from ottla.log.files.checkpoints import read_partition_metadata
 from ottla.log.files.faults import is_passing, is_shortage
 from ottla.log.files.layout import PARTITION_METADATA, partition_directory
-from ottla.metadata.image import TopicImage
+from ottla.metadata.image import TopicImage, state_of
 from ottla.metadata.values import NO_STATE, PartitionState
 
 logger = logging.getLogger(__name__)
@@ -134,10 +135,7 @@ class OldCopies(NamedTuple):
 
     def _state(self, where: TopicPartition) -> PartitionState | None:
         """Return what the metadata says of a partition; None: it has none of that name."""
-        topic = self.topics.get(where.topic)
-        if topic is None or where.partition >= len(topic.partitions):
-            return None
-        return topic.partitions[where.partition]
+        return state_of(self.topics, where)
 
     def _has_others(self, where: TopicPartition) -> bool:
         return self._others(self._state(where) or NO_STATE)
@@ -182,14 +180,14 @@ def _topic_id_in(manager: LogManager, where: TopicPartition, log_dir: str) -> To
 
 def _ranks(
     manager: LogManager, where: TopicPartition, fault: DuplicatePartition, log_dirs: Sequence[str]
-) -> dict[str, tuple[int, int]]:
+) -> dict[str, Rank]:
     """Return by log directory how new its log is; those that can be opened."""
-    ranks: dict[str, tuple[int, int]] = {}
+    ranks: dict[str, Rank] = {}
     for log_dir in log_dirs:
         _open_again(manager, where, log_dir)
         log = manager.logs.get(where)
         if log is not None:
-            ranks[log_dir] = (log.latest_epoch, log.log_end_offset)
+            ranks[log_dir] = copy_of(log).rank
         let_go(manager, where, log_dir)
         manager.offline[where] = fault
     return ranks

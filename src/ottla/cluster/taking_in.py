@@ -96,12 +96,11 @@ class TakingIn(NamedTuple):
         raises.
         """
         unsettled = await read_unsettled(self.store, self.keys)
+        rules = _Rules(unsettled, frozenset(lacking))
         revision = 0
         kept_whole: list[str] = []
         for name, partitions in by_partition(found).items():
-            added = await self._topic(
-                name, partitions, kept_whole, _Rules(unsettled, frozenset(lacking))
-            )
+            added = await self._topic(name, partitions, kept_whole, rules)
             revision = max(revision, added)
         if kept_whole:
             _tell_of_kept(kept_whole)

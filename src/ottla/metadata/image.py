@@ -67,6 +67,13 @@ class TopicImage(NamedTuple):
         return self.grown_from or len(self.partitions)
 
 
+def state_of(topics: Mapping[str, TopicImage], where: TopicPartition) -> PartitionState | None:
+    """Return what ``topics``, by name, say of a partition; None: they have none of that name."""
+    topic = topics.get(where.topic)
+    partitions = () if topic is None else topic.partitions
+    return partitions[where.partition] if 0 <= where.partition < len(partitions) else None
+
+
 class BrokerImage(NamedTuple):
     """A live broker. ``epoch`` is its registration's create revision."""
 
@@ -194,10 +201,7 @@ class MetadataImage:
 
     def partition(self, partition: TopicPartition) -> PartitionState | None:
         """Return the state of a partition, or None when the topic has no such partition."""
-        topic = self._topics.get(partition.topic)
-        if topic is None or not 0 <= partition.partition < len(topic.partitions):
-            return None
-        return topic.partitions[partition.partition]
+        return state_of(self._topics, partition)
 
     def racks(self, topic: TopicImage) -> tuple[tuple[str, ...], ...]:
         """Return for each partition the racks of its replicas on live brokers that have a rack."""

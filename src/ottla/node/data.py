@@ -223,7 +223,8 @@ async def follow(
         configuration.at_start[options.LOG_DIRS_GIVEN_UP],
     )
     manager.miss(looked.missing)
-    adopted, unsettled = dict(follower.image.topics), await read_unsettled(data.store, data.keys)
+    adopted = dict(follower.image.topics)
+    unsettled = await read_unsettled(data.store, data.keys)
     revision = await adopt(
         data.store,
         data.keys,
@@ -235,6 +236,7 @@ async def follow(
         may_adopt=may_adopt,
         is_alone=is_alone,
         take_in=take_in,
+        unsettled=unsettled,
         old_copies=data.old_copies,
         may_lack=bool(data.old_copies) or not looked.are_as_before,
     )

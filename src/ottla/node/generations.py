@@ -30,7 +30,7 @@ from ottla.environment import Environment
 from ottla.housekeeping.schedule import Schedule
 from ottla.ids import NodeId
 from ottla.log.directories.manager import LogManager
-from ottla.log.files.layout import GENERATION, parse_partition_directory
+from ottla.log.files.layout import GENERATION
 from ottla.metadata.keys import Keys
 from ottla.metadata.mirror import update
 from ottla.metadata.store import MetadataError, MetadataStore
@@ -40,6 +40,7 @@ from ottla.metadata.values import (
     decode_known_broker,
     encode_generations,
 )
+from ottla.node.identity import has_partitions
 
 logger = logging.getLogger(__name__)
 
@@ -130,9 +131,7 @@ class Generations:
         A disk that takes nothing keeps the one it has. Raises MetadataError.
         """
         contents = await self._sum()
-        known = await self._known()
-        awaited = () if self._has_old_copies else await self._ever()
-        await self._give(replaced=known.keys() - awaited)
+        await self._give(awaited=() if self._has_old_copies else await self._ever())
         self._contents = contents
 
     async def go_on(self) -> None:
@@ -154,10 +153,11 @@ class Generations:
         """Have it done in time."""
         schedule.every(INTERVAL_MS, self.go_on)
 
-    async def _give(self, replaced: Collection[str] = ()) -> None:
+    async def _give(self, awaited: Collection[str] | None = None) -> None:
         """Let the store know the new ones beside those before, until the directories have them.
 
-        ``replaced``: ids of directories to supersede unless they are online.
+        ``awaited``: ids of directories that may come back; all others that are not online are
+        superseded. None: none is.
         """
         token = self._token()
         async with self._one_at_a_time:
@@ -165,7 +165,8 @@ class Generations:
             here = {each.directory_id for each in directories}
 
             def begun(known: Known) -> None:
-                for one in set(replaced) - here:
+                gone = () if awaited is None else known.keys() - here - set(awaited)
+                for one in gone:
                     known[one] = superseded(None, known[one], token)
                 for path, directory_id in directories:
                     before = self._found.get(path)
@@ -236,7 +237,7 @@ class Generations:
 
     def _has_partitions(self, path: str) -> bool:
         try:
-            return any(map(parse_partition_directory, self._env.disk.list_directory(path)))
+            return has_partitions(self._env.disk, path)
         except OSError as error:
             logger.error("%s cannot be read: %s", path, error)  # noqa: TRY400 - that is all
             return True

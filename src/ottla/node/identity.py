@@ -129,14 +129,15 @@ def have_partitions(disk: Disk, log_dirs: Sequence[str]) -> bool:
     """
     try:
         return any(
-            _has_partitions(disk, log_dir) or any(_with_partitions(disk, log_dir))
+            has_partitions(disk, log_dir) or any(_with_partitions(disk, log_dir))
             for log_dir in log_dirs
         )
     except OSError:
         return True
 
 
-def _has_partitions(disk: Disk, directory: str) -> bool:
+def has_partitions(disk: Disk, directory: str) -> bool:
+    """Tell whether there are directories of partitions in ``directory``. Blocks; raises OSError."""
     found = disk.list_directory(directory)
     return any(parse_partition_directory(name) is not None for name in found)
 
@@ -147,7 +148,7 @@ def _with_partitions(disk: Disk, log_dir: str) -> Iterator[int]:
     names = disk.list_directory(above) if disk.exists(above) else []
     for name in names:
         is_node = name.isascii() and name.isdigit() and disk.is_directory(f"{above}/{name}")
-        if is_node and _has_partitions(disk, f"{above}/{name}"):
+        if is_node and has_partitions(disk, f"{above}/{name}"):
             yield int(name)
 
 

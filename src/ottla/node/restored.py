@@ -24,6 +24,8 @@ from ottla.metadata.values import decode_generations, decode_known_broker, decod
 
 Directories = Mapping[str, NodeId]
 """Paths of log directories, and whose they are."""
+Ids = Mapping[str, str | None]
+"""By path the id of a log directory; None: it has none that can be read."""
 
 
 class Doubt(NamedTuple):
@@ -41,22 +43,32 @@ async def doubt_of(
 
     ``directories``: of all nodes. Blocks, for little. Raises what the store raises.
     """
-    judged = await _judged(store, keys, disk, directories)
+    ids = {path: _identity(disk, path) for path in directories}
+    judged = await _judged(store, keys, disk, directories, ids)
     if newer := judged[Judgement.OLDER_METADATA]:
         why = f"the metadata was restored from an old copy: {_named(newer)} is newer"
         return Doubt(Unsettled.METADATA, why)
     old = judged[Judgement.OLD_COPY]
     if not old:
         return None
-    changed = await _with_other_directories(store, keys, disk, directories)
+    changed = await _with_other_directories(store, keys, directories, ids)
     if await _are_alone(store, keys, {*old.values(), *changed}):
         why = f"{_named(old)} is an old copy, and nobody who has more is in sync"
         return Doubt(Unsettled.COPIES, why)
     return None
 
 
+def _identity(disk: Disk, path: str) -> str | None:
+    """Return a log directory's id; None: it has none that can be read."""
+    try:
+        meta = read_meta_properties(disk, f"{path}/{META_PROPERTIES}")
+    except (OSError, CorruptFile):
+        return None  # The node tells, when it starts.
+    return None if meta is None else meta.directory_id
+
+
 async def _judged(
-    store: MetadataStore, keys: Keys, disk: Disk, directories: Directories
+    store: MetadataStore, keys: Keys, disk: Disk, directories: Directories, ids: Ids
 ) -> dict[Judgement, dict[str, NodeId]]:
     """Return the directories by what the store says of them; those that it knows."""
     judged: dict[Judgement, dict[str, NodeId]] = defaultdict(dict)
@@ -66,34 +78,29 @@ async def _judged(
         for node, entry in entries.items()
         if entry is not None
     }
-    for path, node in directories.items():
-        if node not in known:
+    for path, directory_id in ids.items():
+        node = directories[path]
+        if directory_id is None or node not in known:
             continue
         try:
-            meta = read_meta_properties(disk, f"{path}/{META_PROPERTIES}")
             found = read_lineage(disk, f"{path}/{GENERATION}")
-        except (OSError, CorruptFile):
-            continue  # The node tells, when it starts.
-        if meta is not None:
-            judged[judge(found, known[node].get(meta.directory_id, ()))][path] = node
+        except OSError:
+            continue  # As above.
+        judged[judge(found, known[node].get(directory_id, ()))][path] = node
     return judged
 
 
 async def _with_other_directories(
-    store: MetadataStore, keys: Keys, disk: Disk, directories: Directories
+    store: MetadataStore, keys: Keys, directories: Directories, ids: Ids
 ) -> set[NodeId]:
     """Return the nodes whose log directories are not those of their last start, or unreadable."""
     found: dict[NodeId, set[str | None]] = defaultdict(set)
     for path, node in directories.items():
-        try:
-            meta = read_meta_properties(disk, f"{path}/{META_PROPERTIES}")
-        except (OSError, CorruptFile):
-            meta = None
-        found[node].add(None if meta is None else meta.directory_id)
+        found[node].add(ids[path])
     changed: set[NodeId] = set()
-    for node, ids in found.items():
+    for node, own in found.items():
         entry = await store.get(keys.known_broker(node))
-        if entry is not None and ids != {*decode_known_broker(entry.value).directories}:
+        if entry is not None and own != {*decode_known_broker(entry.value).directories}:
             changed.add(node)
     return changed
 

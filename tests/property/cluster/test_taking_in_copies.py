@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from ottla.cluster import taking_in as module
 from ottla.cluster.copies import Copy
 from ottla.cluster.taking_in import TakingIn
+from ottla.cluster.unsettled import Unsettled, mark
 from ottla.env.clock import ManualClock
 from ottla.env.rng import SeededRng
 from ottla.ids import NodeId, TopicId
 from ottla.metadata.keys import Keys
-from ottla.metadata.store import Put
-from ottla.metadata.values import decode_partition, decode_topic, encode_number
+from ottla.metadata.values import decode_partition, decode_topic
 from tests.failing_store import CutOff, FailingStore
 
 KEYS = Keys("test")
@@ -42,7 +42,7 @@ FOUND = st.dictionaries(
 async def started(found, cuts):
     """Return the topics and the states after starts that were cut short, and one that was not."""
     store = FailingStore(ManualClock())
-    await store.commit([], [Put(KEYS.unsettled, encode_number(1))])
+    await store.commit([], [mark(KEYS, Unsettled.METADATA)])
     for left in [*cuts, None]:
         store.left = left
         try:

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.cluster.copies import Copy
 from ottla.cluster.taking_in import AT_ONCE, KEPT_WHOLE, NAMED_MAX, TakingIn
+from ottla.cluster.unsettled import Unsettled, mark
 from ottla.config.broker import BROKER_TABLE
 from ottla.config.config import Config, Layer
 from ottla.config.option import Source
@@ -19,7 +20,6 @@ from ottla.metadata.values import (
     PartitionState,
     TopicValue,
     decode_config,
-    encode_number,
     encode_partition,
     encode_topic,
 )
@@ -97,7 +97,7 @@ async def test_configs_that_are_known_stay(store, caplog):
 
 @pytest.mark.parametrize("commits", range(5))
 async def test_a_topic_is_never_there_without_its_configs(store, commits):
-    await store.commit([], [Put(KEYS.unsettled, encode_number(1))])
+    await store.commit([], [mark(KEYS, Unsettled.METADATA)])
     has = found("t", count=2 * AT_ONCE)
     store.left = commits
     with contextlib.suppress(CutOff):

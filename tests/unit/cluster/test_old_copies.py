@@ -7,7 +7,7 @@ import pytest
 
 from ottla.cluster.adoption import adopt
 from ottla.cluster.old_copies import keep_the_newest
-from ottla.cluster.unsettled import Unsettled, mark
+from ottla.cluster.unsettled import Unsettled, mark, read_unsettled
 from ottla.env.faulty_disk import DiskCall, DiskKilled, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
@@ -15,13 +15,13 @@ from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.directories.directory import DuplicatePartition, LogDirectoryUnusable
 from ottla.log.directories.strays import let_go
 from ottla.log.files.layout import parse_partition_directory
+from ottla.log.upkeep.front import raise_start_offset
 from ottla.metadata.store import Put
 from ottla.metadata.values import (
     PartitionState,
     TopicValue,
     encode_deleted,
     encode_name,
-    encode_number,
     encode_partition,
     encode_topic,
 )
@@ -72,6 +72,7 @@ def start(following):
             node_id=NODE,
             rng=SeededRng(2),
             is_alone=False,
+            unsettled=await read_unsettled(following.store, following.keys),
             old_copies=old,
         )
         await following.follower.reached(revision)
@@ -187,7 +188,7 @@ async def test_what_is_no_topic_is_let_alone(disk, start):
 
 
 async def test_metadata_that_is_not_settled_is_not_newer_than_a_copy(disk, start, following):
-    await following.store.commit([], [Put(following.keys.unsettled, encode_number(1))])
+    await following.store.commit([], [mark(following.keys, Unsettled.METADATA)])
     write_logs(disk, [T0], ID, log_dir=A)
     (await start(disk)).stop()
     assert (list(following.image.topics), strays(disk)) == (["t"], [])
@@ -298,16 +299,20 @@ async def test_of_two_directories_of_a_topic_that_is_no_more_none_is_served(disk
 
 
 @pytest.mark.parametrize("newest", [A, B])
-@pytest.mark.parametrize("by", ["epoch", "end"])
+@pytest.mark.parametrize("by", ["epoch", "end", "start"])
 async def test_of_two_old_copies_the_newest_is_served(disk, start, known, newest, by):
     await known(replicas(NODE, TWO, isr=(NODE,)))
     older = A if newest == B else B
     write_logs(disk, [T0], ID, log_dir=older)
-    if by == "epoch":
-        write_logs(disk, [T0], ID, log_dir=older)
-    else:
-        write_logs(disk, [T0], ID, log_dir=newest)
     write_logs(disk, [T0], ID, log_dir=newest, epoch=by == "epoch")
+    if by != "start":
+        write_logs(disk, [T0], ID, log_dir=older if by == "epoch" else newest)
+    else:
+        for log_dir in (A, B):
+            write_logs(disk, [T0], ID, log_dir=log_dir)
+        manager = open_logs(disk, log_dirs=(newest,))
+        raise_start_offset(manager.logs[T0], 1)
+        manager.stop()
     manager = await start(disk, old=(A, B), log_dirs=(A, B))
     assert manager.logs[T0].directory == f"{newest}/t-0"
     assert (strays(disk, older), strays(disk, newest)) == (["t-0"], [])

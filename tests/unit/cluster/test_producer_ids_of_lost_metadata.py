@@ -10,13 +10,13 @@ import pytest
 
 from ottla.cluster.adoption import adopt
 from ottla.cluster.producer_ids import ProducerIds, id_of_now
+from ottla.cluster.unsettled import Unsettled, mark, read_unsettled
 from ottla.env.clock import ManualClock
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.ids import TopicId, TopicPartition
 from ottla.metadata.memory_store import MemoryStore
 from ottla.metadata.store import Put
-from ottla.metadata.values import encode_number
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from tests.unit.cluster.directories import NODE, open_logs, write_logs
@@ -44,7 +44,13 @@ def start(disk, following):
         store = store or MemoryStore(clock)
         known = {} if topics is None else topics
         revision = await adopt(
-            store, following.keys, known, manager, node_id=NODE, rng=SeededRng(2)
+            store,
+            following.keys,
+            known,
+            manager,
+            node_id=NODE,
+            rng=SeededRng(2),
+            unsettled=await read_unsettled(store, following.keys),
         )
         manager.stop()
         return store, revision
@@ -78,8 +84,7 @@ async def test_metadata_is_put_back(start, following):
     await following.follower.reached(revision)
     backup = await store.get(keys.producer_id_block)
     given = [await id_given(store, keys) for _ in range(3)]
-    unsettled = Put(keys.unsettled, encode_number(1))
-    await store.commit([], [Put(backup.key, backup.value), unsettled])
+    await store.commit([], [Put(backup.key, backup.value), mark(keys, Unsettled.METADATA)])
     clock.advance(60)
     await start(clock, store, dict(following.image.topics))
     assert await id_given(store, keys) > max(given)
@@ -99,7 +104,7 @@ async def test_ids_are_left_out_where_the_clock_is_behind(disk, start, following
 
 async def test_ids_of_a_new_cluster_begin_at_0(start, following):
     store, keys = following.store, following.keys
-    await store.commit([], [Put(keys.unsettled, encode_number(1))])
+    await store.commit([], [mark(keys, Unsettled.METADATA)])
     await start(ManualClock(), store)
     assert await id_given(store, keys) == 0
 

@@ -6,13 +6,14 @@ import pytest
 
 from ottla.cluster.copies import EPOCHS_LEFT_OUT, Copy, Held
 from ottla.cluster.taking_in import TakingIn
+from ottla.cluster.unsettled import Unsettled, mark
 from ottla.env.clock import ManualClock
 from ottla.env.rng import SeededRng
 from ottla.ids import NodeId, TopicId
 from ottla.metadata.keys import Keys
 from ottla.metadata.memory_store import MemoryStore
 from ottla.metadata.store import Put
-from ottla.metadata.values import decode_partition, encode_deleted, encode_number
+from ottla.metadata.values import decode_partition, encode_deleted
 from ottla.supervision.errands import read_held, write_held
 from ottla.supervision.settling import CannotSettle, Settling
 
@@ -37,7 +38,7 @@ class Nodes:
 
     async def __aenter__(self):
         if self._unsettled:
-            await self.store.commit([], [Put(self.keys.unsettled, encode_number(1))])
+            await self.store.commit([], [mark(self.keys, Unsettled.METADATA)])
         self.settling = Settling(
             TakingIn(self.store, self.keys, SeededRng(1), lambda _: None),
             (ONE, TWO, THREE),
