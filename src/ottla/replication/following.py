@@ -174,7 +174,9 @@ class Following:
         partition, log = self.partition, self.partition.log
         own_end = log.end_offset_for_epoch(diverging.epoch)
         offset = truncation_offset(diverging, own_end, log.log_end_offset)
-        if _left_below(log, offset) < log.log_start_offset:
+        # Records of an epoch that the leader does not know were all deleted here.
+        parted_below = offset == log.log_end_offset and diverging.epoch < log.latest_epoch
+        if parted_below or _left_below(log, offset) < log.log_start_offset:
             # An unclean election: what all had was deleted here, or never was.
             logger.warning(
                 "%s: the leader's log is another one from %d on, and this one starts at %d: "

@@ -196,7 +196,7 @@ NEWEST_THEMES = (
     Theme(
         "old copies of disks are put back",
         (*3 * ("old-copy",), "kill", "power", "stop-in-turn", "isolate", "absence"),
-        LOAD,
+        {**LOAD, "deleter": (0, 1)},
         {"faults_overlap": True, "pause_seconds": 0.3},
         {"replica.lag.time.max.ms": ["2000", "10000"]},
         SMALL,

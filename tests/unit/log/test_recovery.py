@@ -278,20 +278,6 @@ def test_a_wrong_base_offset_is_named_when_an_index_is_rebuilt(stopped, open_par
         log.read(3, max_bytes=10_000, upper_offset=40, min_one_message=True)
 
 
-def test_epochs_are_found_again_without_their_checkpoint(stopped, open_partition):
-    disk, directory, path, _ = stopped(**CONFIG)
-    disk.remove(f"{path}/leader-epoch-checkpoint")
-    log = open_partition(disk, directory, clean=True, recovery_point=40, **CONFIG)
-    assert log.leader_epochs.entries == [(0, 0), (1, 20)]
-
-
-def test_epochs_behind_a_cut_tail_are_forgotten(stopped, open_partition):
-    disk, directory, path, _ = stopped()
-    disk.open(f"{path}/leader-epoch-checkpoint").write_at(0, b"0\n3\n0 0\n1 20\n2 40\n")
-    log = open_partition(disk, directory, recovery_point=40)
-    assert log.leader_epochs.entries == [(0, 0), (1, 20)]
-
-
 def test_leftovers_of_a_crash_are_removed_and_unknown_files_left_alone(stopped, open_partition):
     disk, directory, path, _ = stopped()
     names = ["00000000000000000007.log.deleted", "x.cleaned", "leader-epoch-checkpoint.tmp"]

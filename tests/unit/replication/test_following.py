@@ -291,6 +291,25 @@ async def test_one_that_parts_below_its_own_start_is_made_anew(
     assert make_node(disk=crashed, partitions=1, **CONFIG).partition().log.log_end_offset == count
 
 
+async def test_one_whose_records_are_all_deleted_is_made_anew_where_their_epoch_was_lost(
+    pair, make_node, words
+):
+    """It knows an epoch, and has nothing to cut off: it asked again and again."""
+    pair.lead(0, 3)
+    fill(pair.leading, words, 30)
+    await pair.catch_up()
+    log = pair.following.partition().log
+    raise_start_offset(log, 30)
+    drop_segments_below(log, pair.following.disk, 30, 100)
+    pair.nodes[0] = make_node(partitions=1, **CONFIG)
+    pair.nodes[0].change(pair.nodes[0].led(0, epoch=2, old=pair.nodes[0].partition().state))
+    fill(pair.nodes[0], words, 30)
+    pair.nodes[1].partition_epoch = pair.nodes[0].partition_epoch = 50
+    pair.lead(0, 4, isr=(1,))
+    await pair.catch_up()
+    assert stored(pair.following.partition().log) == stored(pair.leading.partition().log)
+
+
 async def test_only_the_answer_to_the_newest_request_is_taken(pair, words):
     fill(pair.leading, words, 2)
     late = pair.follower.next_request()

@@ -450,9 +450,11 @@ class _Recovery:
             self.epochs = LeaderEpochs()
             for segment in self._segments:
                 self._find_epochs(segment)
-        # The front first: an epoch that starts at the end goes, in every recovery alike.
-        self.epochs.truncate_from_start(max(self._log_start_offset, self._segments[0].base_offset))
-        self.epochs.truncate_from_end(self.next_offset)
+        start_offset = max(self._log_start_offset, self._segments[0].base_offset)
+        # A log without records ends with the epoch of what was deleted. With records, an epoch that
+        # starts at the end may not have been durable: it goes, in every recovery alike.
+        self.epochs.truncate_from_end(max(self.next_offset, start_offset + 1))
+        self.epochs.truncate_from_start(start_offset)
         if self.epochs.to_save != (self._stored_epochs or []):
             # The log counts as flushed from here on: so must its epochs.
             path = f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}"
