@@ -68,6 +68,15 @@ def empty(data, node, but=""):
             shutil.rmtree(each) if each.is_dir() else each.unlink()
 
 
+def lose_disk(data, node):
+    """What is there next is an empty directory; return the id of what was there."""
+    own = directory(data, node)
+    lines = (own / "meta.properties").read_text().splitlines()
+    shutil.rmtree(own)
+    own.mkdir()
+    return dict(line.split("=", 1) for line in lines if "=" in line)["directory.id"]
+
+
 def lose_metadata(data):
     found = list(data.glob("metadata.sqlite*"))
     assert found

@@ -5,7 +5,6 @@ were not in sync. Then the nodes decide from what all of them have; for those pa
 """
 
 import json
-import shutil
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -18,6 +17,7 @@ from tests.copied_data import (
     consume,
     copy_metadata,
     directory,
+    lose_disk,
     lose_metadata,
     partitions,
     produce,
@@ -30,15 +30,6 @@ from tests.copied_data import (
 from tools.nodes_peer import NodesPeer
 
 pytestmark = pytest.mark.timeout(240)
-
-
-def lose_disk(data, node):
-    """What is there next is an empty directory; return the id of what was there."""
-    own = directory(data, node)
-    lines = (own / "meta.properties").read_text().splitlines()
-    shutil.rmtree(own)
-    own.mkdir()
-    return dict(line.split("=", 1) for line in lines if "=" in line)["directory.id"]
 
 
 def admin(peer):

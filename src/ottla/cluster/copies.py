@@ -2,16 +2,18 @@
 
 The best copy has the highest leader epoch, and of that epoch the most records: whatever was
 committed is in it, as long as it is on a node that was in the ISR. Of two with the same records the
-one from which more were deleted is the newer. All nodes with a copy are replicas again, and those
-with one that is as good are in sync; those behind the leader follow it, and cut off what it does
-not have. The leader epoch is above those of all copies, so that no two histories share one.
+one from which more were deleted is the newer. A copy whose records were all deleted in another one
+is older than that, which may have no records, and know no epoch. All nodes with a copy are replicas
+again, and those with one that is as good are in sync; those behind the leader follow it, and cut
+off what it does not have. The leader epoch is above those of all copies, so that no two histories
+share one.
 
 Source: KIP-966, unclean recovery (last leader epoch and log end offset); KIP-101.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.ids import LeaderEpoch, NodeId, TopicId
 from ottla.metadata.values import PartitionState
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
     from ottla.log.log import Log
 
 
-Rank = tuple[int, int, int]
-"""How new a copy is: the greatest is the newest."""
+_Place = TypeVar("_Place")
 
 
 class Copy(NamedTuple):
@@ -36,8 +37,8 @@ class Copy(NamedTuple):
     log_start_offset: int = 0
 
     @property
-    def rank(self) -> Rank:
-        """Latest leader epoch, end and start of the log."""
+    def rank(self) -> tuple[int, int, int]:
+        """How new it is: latest leader epoch, end and start of the log; see ``newest``."""
         return self.latest_epoch, self.log_end_offset, self.log_start_offset
 
 
@@ -50,6 +51,18 @@ def copy_of(log: "Log") -> Copy:
         log.directory,
         log.log_start_offset,
     )
+
+
+def newest(copies: Mapping[_Place, Copy]) -> list[_Place]:
+    """Return the places of those copies than which none is newer; of one copy or more."""
+    start = max(copy.log_start_offset for copy in copies.values())
+    ranks = {
+        place: copy.rank
+        for place, copy in copies.items()
+        if copy.log_start_offset == start or copy.log_end_offset > start
+    }
+    best = max(ranks.values())
+    return [place for place, rank in ranks.items() if rank == best]
 
 
 Copies = Mapping[NodeId, Copy]
@@ -80,8 +93,7 @@ def decide(index: int, copies: Copies, *, may_be_more: bool = False) -> Partitio
     The order of ``copies`` does not count. ``may_be_more``: a disk that was given up may come back;
     its records shall not pass for those of the same epoch here.
     """
-    best = max(copy.rank for copy in copies.values())
-    leaders = sorted(node for node, copy in copies.items() if copy.rank == best)
+    leaders = sorted(newest(copies))
     leader, nodes = leaders[index % len(leaders)], sorted(copies)
     first = nodes.index(leader)
     replicas = (*nodes[first:], *nodes[:first])

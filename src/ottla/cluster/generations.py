@@ -11,7 +11,7 @@ somebody has put a copy in its place:
     store: [6, 5]   directory: 5     so it is: the process ended before it wrote 6
     store: [6, 5]   directory: 6     so it is: the process ended before the store forgot 5
     store: [6]      directory: 5     it is an old copy
-    store: none     directory: 5     the metadata was made anew: nobody can tell
+    store: none     directory: 5     the metadata was made anew, or is of a time before
 
 Once the node serves without a directory that it does not wait for any more, the store has a stamp
 of it that no directory has: if it comes back, it is an old copy (``superseded``).

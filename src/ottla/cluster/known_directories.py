@@ -42,6 +42,39 @@ class Looked(NamedTuple):
     never made, or somebody has removed it by hand."""
 
 
+class _Here(NamedTuple):
+    """The directories that this node is started with."""
+
+    present: dict[str, str]
+    """By id, where each is."""
+    named_anew: set[str]
+    """Paths of those that got their id at this start."""
+    offline: set[str]
+    """Paths of those whose id cannot be read."""
+
+
+def _here(directories: Iterable[LogDirectory]) -> _Here:
+    here = _Here({}, set(), set())
+    for directory in directories:
+        if directory.directory_id:
+            here.present[directory.directory_id] = directory.path
+            if directory.is_named_anew:
+                here.named_anew.add(directory.path)
+        elif not directory.is_online:
+            here.offline.add(directory.path)
+    return here
+
+
+def _joined(known: Mapping[str, str], here: _Here, given_up: Collection[str]) -> KnownBrokerValue:
+    """Return what the store is to know, of what it knows and what is here."""
+    kept = {
+        one: path
+        for one, path in known.items()
+        if one not in given_up and path not in here.named_anew
+    }
+    return KnownBrokerValue(kept | here.present)
+
+
 async def look_for_known(
     store: MetadataStore,
     keys: Keys,
@@ -49,44 +82,46 @@ async def look_for_known(
     directories: Iterable[LogDirectory],
     given_up: Collection[str],
 ) -> Looked:
-    """Store the ids of this node's ``directories``; return which are missing.
+    """Return which of the directories that the store knows are missing.
 
     ``given_up``: ids that are forgotten, unless their directories are present. The id of an offline
     directory cannot be read, so a known directory with its path is not missing. A directory that
     has lost only its meta.properties replaces the one that was known by its path. Raises what the
     store raises.
     """
-    present: dict[str, str] = {}
-    named_anew: set[str] = set()
-    offline: set[str] = set()
-    for directory in directories:
-        if directory.directory_id:
-            present[directory.directory_id] = directory.path
-            if directory.is_named_anew:
-                named_anew.add(directory.path)
-        elif not directory.is_online:
-            offline.add(directory.path)
-
-    before: Mapping[str, str] = {}
-
-    def joined(value: bytes | None) -> bytes:
-        nonlocal before
-        before = known = {} if value is None else decode_known_broker(value).directories
-        kept = {
-            one: path
-            for one, path in known.items()
-            if one not in given_up and path not in named_anew
-        }
-        return encode_known_broker(KnownBrokerValue(kept | present))
-
-    entry = await update(store, keys.known_broker(node_id), joined)
-    known = {} if entry is None else decode_known_broker(entry.value).directories
+    here = _here(directories)
+    entry = await store.get(keys.known_broker(node_id))
+    before = {} if entry is None else decode_known_broker(entry.value).directories
     missing = {
-        one: path for one, path in known.items() if one not in present and path not in offline
+        one: path
+        for one, path in _joined(before, here, given_up).directories.items()
+        if one not in here.present and path not in here.offline
     }
     for one, path in missing.items():
         logger.error(_MISSING, path, one)
     return Looked(
         [f"not in log.dirs: {path}" for path in missing.values()],
-        are_as_before=before == present and not named_anew and not offline,
+        are_as_before=before == here.present and not here.named_anew and not here.offline,
     )
+
+
+async def store_known(
+    store: MetadataStore,
+    keys: Keys,
+    node_id: NodeId,
+    directories: Iterable[LogDirectory],
+    given_up: Collection[str],
+) -> None:
+    """Store the ids of this node's ``directories``; ``given_up``: as for ``look_for_known``.
+
+    While the store is unsettled, not before it is settled: a start that is cut short would not find
+    again that a directory is new, and lacks what its node counts as in sync for. Raises what the
+    store raises.
+    """
+    here = _here(directories)
+
+    def joined(value: bytes | None) -> bytes:
+        known = {} if value is None else decode_known_broker(value).directories
+        return encode_known_broker(_joined(known, here, given_up))
+
+    await update(store, keys.known_broker(node_id), joined)

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from ottla.env.disk import Disk
 from ottla.log.files.checkpoints import read_file, replace_file
+from ottla.log.files.faults import sync
 from ottla.metadata.values import Stamp
 
 logger = logging.getLogger(__name__)
@@ -100,10 +101,28 @@ def newest_of(found: Iterable[Remembered]) -> Remembered | None:
 
 def write_lineage(disk: Disk, path: str, remembered: Remembered) -> None:
     """Replace the file ``path``, durably. Blocks. Raises OSError."""
+    replace_file(disk, path, _text(remembered))
+
+
+def overwrite_lineage(disk: Disk, path: str, remembered: Remembered) -> None:
+    """Overwrite the file ``path``, durably: it needs no space. Blocks. Raises OSError.
+
+    After a power cut amid it the file may be not exactly right.
+    """
+    content = _text(remembered).encode()
+    file = disk.open(path)
+    try:
+        file.write_at(0, content)
+        file.truncate(len(content))
+        sync(file)
+    finally:
+        file.close()
+
+
+def _text(remembered: Remembered) -> str:
     (number, token), acted = remembered
     values = (_VERSION, str(number), token, str(acted))
-    lines = (f"{name}={value}\n" for name, value in zip(_FIELDS, values, strict=True))
-    replace_file(disk, path, "".join(lines))
+    return "".join(f"{name}={value}\n" for name, value in zip(_FIELDS, values, strict=True))
 
 
 def read_lineages(disk: Disk, paths: Iterable[str]) -> dict[str, Remembered]:

@@ -24,7 +24,7 @@ from collections.abc import Collection, Mapping, Sequence
 from posixpath import dirname
 from typing import NamedTuple
 
-from ottla.cluster.copies import Rank, copy_of
+from ottla.cluster.copies import Copy, copy_of, newest
 from ottla.cluster.topics import NOT_TOPICS
 from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.directories.directory import DuplicatePartition
@@ -127,10 +127,10 @@ class OldCopies(NamedTuple):
         if is_elsewhere:
             return given_up + copies
         if len(copies) > 1:
-            ranks = _ranks(manager, where, fault, copies)
-            newest = max(ranks, key=lambda log_dir: ranks[log_dir], default=None)
-            if newest is not None or self._has_others(where):
-                given_up += [log_dir for log_dir in copies if log_dir != newest]
+            found = _logs(manager, where, fault, copies)
+            kept = newest(found)[:1] if found else []
+            if kept or self._has_others(where):
+                given_up += [log_dir for log_dir in copies if log_dir not in kept]
         return given_up
 
     def _state(self, where: TopicPartition) -> PartitionState | None:
@@ -162,11 +162,10 @@ def keep_the_newest(manager: LogManager) -> None:
         are_online = all(manager.directories[log_dir].is_online for log_dir in fault.log_dirs)
         if len(ids) > 1 or not are_online:
             continue
-        ranks = _ranks(manager, where, fault, fault.log_dirs)
-        if len(ranks) == len(fault.log_dirs):
-            newest = max(ranks, key=lambda log_dir: ranks[log_dir])
-            strays += [Stray(where, one) for one in fault.log_dirs if one != newest]
-            kept[where] = [newest]
+        found = _logs(manager, where, fault, fault.log_dirs)
+        if len(found) == len(fault.log_dirs):
+            kept[where] = newest(found)[:1]
+            strays += [Stray(where, one) for one in fault.log_dirs if one not in kept[where]]
     _carry_out(manager, strays, kept)
 
 
@@ -178,19 +177,19 @@ def _topic_id_in(manager: LogManager, where: TopicPartition, log_dir: str) -> To
         return None
 
 
-def _ranks(
+def _logs(
     manager: LogManager, where: TopicPartition, fault: DuplicatePartition, log_dirs: Sequence[str]
-) -> dict[str, Rank]:
-    """Return by log directory how new its log is; those that can be opened."""
-    ranks: dict[str, Rank] = {}
+) -> dict[str, Copy]:
+    """Return by log directory what is in its log; those that can be opened."""
+    found: dict[str, Copy] = {}
     for log_dir in log_dirs:
         _open_again(manager, where, log_dir)
         log = manager.logs.get(where)
         if log is not None:
-            ranks[log_dir] = copy_of(log).rank
+            found[log_dir] = copy_of(log)
         let_go(manager, where, log_dir)
         manager.offline[where] = fault
-    return ranks
+    return found
 
 
 def _carry_out(

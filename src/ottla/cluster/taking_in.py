@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ottla.cluster.copies import (
+    EPOCHS_LEFT_OUT,
     Copies,
     Copy,
     Held,
@@ -96,7 +97,7 @@ class TakingIn(NamedTuple):
         raises.
         """
         unsettled = await read_unsettled(self.store, self.keys)
-        rules = _Rules(unsettled, frozenset(lacking))
+        rules = _Rules(unsettled, frozenset(lacking), set())
         revision = 0
         kept_whole: list[str] = []
         for name, partitions in by_partition(found).items():
@@ -104,6 +105,8 @@ class TakingIn(NamedTuple):
             revision = max(revision, added)
         if kept_whole:
             _tell_of_kept(kept_whole)
+        if unsettled is Unsettled.METADATA:
+            await self._leave_epochs_out(rules.decided)
         if unsettled is not None:
             revision = await self.store.commit([], [Delete(self.keys.unsettled)])
         return revision
@@ -120,14 +123,13 @@ class TakingIn(NamedTuple):
         ``kept_whole`` takes its name if nobody knows its configs.
         """
         chosen = choose_topic_id(partitions.values()) or new_topic_id(self.rng)
-        key = self.keys.topic(name)
         while True:
-            entry = await self.store.get(key)
-            known = TopicValue(chosen, 0) if entry is None else decode_topic(entry.value)
-            own = _of_topic(name, known.topic_id, partitions)
-            if not own or await self._is_of_another(name, known.topic_id, own):
+            topic = await self._present(name, partitions, chosen, rules)
+            topic_id, entry = topic.value.topic_id, topic.entry
+            own = _of_topic(name, topic_id, partitions)
+            if not own or await self._is_of_another(name, topic_id, own):
                 return 0
-            mark = self.keys.deleted_topic(known.topic_id)
+            mark = self.keys.deleted_topic(topic_id)
             if await self.store.get(mark) is not None:
                 return 0  # It was deleted since its directories were found: they will go.
             count = max(own) + 1
@@ -136,28 +138,70 @@ class TakingIn(NamedTuple):
                     "adopting the topic %s: %d directories found", name, sum(map(len, own.values()))
                 )
             guards = [
-                Guard(key, mod_rev=ABSENT if entry is None else entry.mod_rev),
+                Guard(self.keys.topic(name), mod_rev=ABSENT if entry is None else entry.mod_rev),
                 Guard(mark, mod_rev=ABSENT),
             ]
             try:
-                revision = await self._add(guards, known.topic_id, name, own, rules)
-                if known.partition_count >= count:
+                revision = await self._add(guards, topic_id, name, own, rules)
+                if topic.value.partition_count >= count:
                     return revision
-                topic = encode_topic(known._replace(partition_count=count))
-                ops = [
-                    Put(key, topic),
-                    Put(self.keys.topic_id(known.topic_id), encode_name(name)),
-                ]
-                internal = self.internal_configs(name)
-                if entry is None:
-                    configs = encode_config(KEPT_WHOLE if internal is None else internal)
-                    ops.append(Put(self.keys.config(ConfigType.TOPIC, name), configs))
-                revision = await self.store.commit(guards, ops)
-                if entry is None and internal is None:
-                    kept_whole.append(name)
-                return revision
+                revision = await self.store.commit(guards, await self._ops(name, topic, count))
             except GuardFailed:
                 logger.info("%s: another node has added to it just now", name)
+            else:
+                if topic.is_new and self.internal_configs(name) is None:
+                    kept_whole.append(name)
+                return revision
+
+    async def _present(
+        self, name: str, partitions: Mapping[int, Copies], chosen: TopicId, rules: "_Rules"
+    ) -> "_Present":
+        """Return what topic of this name there is; ``chosen``: its id if the store has none."""
+        entry = await self.store.get(self.keys.topic(name))
+        if entry is None:
+            return _Present(None, TopicValue(chosen, 0))
+        known = decode_topic(entry.value)
+        if rules.unsettled is Unsettled.METADATA:
+            topic_id = await self._made_anew(known.topic_id, partitions)
+            if topic_id != known.topic_id:
+                logger.warning("%s: the topic was deleted and made anew since", name)
+                return _Present(entry, TopicValue(topic_id, 0), former=known.topic_id)
+        return _Present(entry, known)
+
+    async def _ops(self, name: str, topic: "_Present", count: int) -> list[Op]:
+        """Return what makes ``count`` partitions of a topic visible, and those of a former go."""
+        topic_id = topic.value.topic_id
+        ops: list[Op] = [
+            Put(self.keys.topic(name), encode_topic(topic.value._replace(partition_count=count))),
+            Put(self.keys.topic_id(topic_id), encode_name(name)),
+        ]
+        if topic.is_new:
+            internal = self.internal_configs(name)
+            configs = encode_config(KEPT_WHOLE if internal is None else internal)
+            ops.append(Put(self.keys.config(ConfigType.TOPIC, name), configs))
+        if topic.former is not None:
+            entries, _ = await self.store.scan(self.keys.topic_partitions(topic.former))
+            ops.append(Delete(self.keys.topic_id(topic.former)))
+            ops += [Delete(entry.key) for entry in entries]
+        return ops
+
+    async def _made_anew(self, known: TopicId, partitions: Mapping[int, Copies]) -> TopicId:
+        """Return which topic of a name is there, if the metadata may be older than the data.
+
+        Of one that the metadata does not know it knows no deletion: it was made since. But a node
+        that was away may have that of a time before: the topic with most copies is served.
+        """
+        ids = {copy.topic_id for copies in partitions.values() for copy in copies.values()}
+        gone = {
+            one
+            for one in ids - {None, known}
+            if one is not None and await self.store.get(self.keys.deleted_topic(one)) is not None
+        }
+        present = (
+            {node: copy for node, copy in copies.items() if copy.topic_id not in gone}
+            for copies in partitions.values()
+        )
+        return choose_topic_id(present) or known
 
     async def _is_of_another(
         self, name: str, topic_id: TopicId, partitions: Mapping[int, Copies]
@@ -206,6 +250,8 @@ class TakingIn(NamedTuple):
                 key = self.keys.partition(topic_id, index)
                 entry = present.get(key)
                 copies = partitions.get(index, {})
+                if copies:
+                    rules.decided.add(key)
                 if entry is None:
                     state = self._new(index, copies)
                 elif rules.decide_again(entry):
@@ -219,6 +265,20 @@ class TakingIn(NamedTuple):
                 revision = await self.store.commit(guards, ops)
         return revision
 
+    async def _leave_epochs_out(self, decided: Collection[str]) -> None:
+        """Let what nobody has a copy of be led in epochs that no copy has seen.
+
+        The metadata may be older than a copy that is away, and nobody says how much. ``decided``:
+        the keys of all other partitions.
+        """
+        entries, _ = await self.store.scan(self.keys.partitions)
+        absent = [entry for entry in entries if entry.key not in decided]
+        for begin in range(0, len(absent), AT_ONCE):
+            some = absent[begin : begin + AT_ONCE]
+            guards = [Guard(entry.key, mod_rev=entry.mod_rev) for entry in some]
+            ops = [Put(entry.key, _in_later_epoch(entry)) for entry in some]
+            await self.store.commit(guards, ops)
+
     def _new(self, index: int, copies: Copies) -> PartitionState | None:
         if copies:
             return decide(index, copies, may_be_more=self.alone is None)
@@ -226,17 +286,41 @@ class TakingIn(NamedTuple):
         return PartitionState((self.alone,), (self.alone,), self.alone, LeaderEpoch(0), 0)
 
 
+class _Present(NamedTuple):
+    """A topic as it is, or will be when something is added."""
+
+    entry: Entry | None
+    """What the store has of the name; None: nothing."""
+    value: TopicValue
+    former: TopicId | None = None
+    """The topic whose name it has now; None: there is none, as far as the store knows."""
+
+    @property
+    def is_new(self) -> bool:
+        """Tell whether the store knows no configs of it."""
+        return self.entry is None or self.former is not None
+
+
 class _Rules(NamedTuple):
     """What of the store's states is decided again."""
 
     unsettled: Unsettled | None
     lacking: Collection[NodeId]
+    decided: set[str]
+    """Use: the keys of partitions of which some node has a copy, so far."""
 
     def decide_again(self, entry: Entry) -> bool:
         """Tell whether nobody serves a partition by what the store has of it."""
         if self.unsettled is Unsettled.COPIES:
             return decode_partition(entry.value).is_in_doubt(self.lacking)
         return self.unsettled is not None
+
+
+def _in_later_epoch(entry: Entry) -> bytes:
+    state = decode_partition(entry.value)
+    epoch = LeaderEpoch(state.leader_epoch + EPOCHS_LEFT_OUT)
+    state = state._replace(leader_epoch=epoch, partition_epoch=state.partition_epoch + 1)
+    return encode_partition(state)
 
 
 def _tell_of_kept(topics: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster.adoption import adopt
-from ottla.cluster.known_directories import look_for_known
+from ottla.cluster.known_directories import look_for_known, store_known
 from ottla.cluster.unsettled import Unsettled, read_unsettled
 from ottla.config import broker as options
 from ottla.env.executor import run
@@ -180,10 +180,14 @@ async def agree_on_own_store(
     LogDirectoryUnusable when the store is of another cluster than the directory, or is new although
     other nodes have partitions here, or ACLs may be lost.
     """
+    disk, log_dirs = logs.manager.disk, configuration.log_dirs
     if not await is_settled(store, keys):
-        disk, log_dirs = logs.manager.disk, configuration.log_dirs
         look_for_other_nodes(disk, log_dirs, 1)
         await refuse_to_open_all(store, keys, disk, log_dirs, configuration.at_start)
+    elif any(disk.exists(f"{path}/{NODES_DIRECTORY}") for path in log_dirs):
+        from ottla.node.restored import refuse_to_be_alone  # noqa: PLC0415 - few have several nodes
+
+        await refuse_to_be_alone(store, keys, disk, log_dirs)
     found = await agree_on_cluster(store, keys, logs.cluster_id)
     if found == logs.cluster_id:
         return found
@@ -215,16 +219,19 @@ async def follow(
     follower.add_listener(configuration.follow)
     follower.mirror.on_failed = giving_up.mirror_ended
     await follower.start()
-    looked = await look_for_known(
+    known = (
         data.store,
         data.keys,
         configuration.node_id,
         manager.directories.values(),
         configuration.at_start[options.LOG_DIRS_GIVEN_UP],
     )
+    looked = await look_for_known(*known)
     manager.miss(looked.missing)
     adopted = dict(follower.image.topics)
     unsettled = await read_unsettled(data.store, data.keys)
+    if unsettled is None:
+        await store_known(*known)
     revision = await adopt(
         data.store,
         data.keys,
@@ -240,6 +247,8 @@ async def follow(
         old_copies=data.old_copies,
         may_lack=bool(data.old_copies) or not looked.are_as_before,
     )
+    if unsettled is not None:
+        await store_known(*known)
     await follower.reached(revision)
     are_as_before = looked.are_as_before and not data.old_copies
     if are_as_before:

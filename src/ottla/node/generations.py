@@ -22,6 +22,7 @@ from ottla.cluster.lineage import (
     TOKEN_BYTES,
     Remembered,
     next_stamps,
+    overwrite_lineage,
     read_lineages,
     write_lineage,
 )
@@ -30,6 +31,7 @@ from ottla.environment import Environment
 from ottla.housekeeping.schedule import Schedule
 from ottla.ids import NodeId
 from ottla.log.directories.manager import LogManager
+from ottla.log.files.faults import is_out_of_space
 from ottla.log.files.layout import GENERATION
 from ottla.metadata.keys import Keys
 from ottla.metadata.mirror import update
@@ -89,6 +91,8 @@ class Generations:
         """Use: by path, what each directory says, durably."""
         self._contents: int | None = None
         """Use: a sum over the logs as the last generation was given; None: none was."""
+        self._is_behind = False
+        """Whether a directory has not taken the last one that it was given."""
         self._has_old_copies = False
         self._one_at_a_time = asyncio.Lock()
 
@@ -140,7 +144,7 @@ class Generations:
         What fails is told, and done the next time.
         """
         contents = await self._sum()
-        if self._contents in {None, contents}:
+        if self._contents is None or (self._contents == contents and not self._is_behind):
             return
         try:
             await self._give()
@@ -175,6 +179,7 @@ class Generations:
             given = await self._change(begun)
             written = await run(self._env.executor, lambda: self._write(directories, given))
             self._found.update(written)
+            self._is_behind = len(written) < len(directories)
 
             def ended(known: Known) -> None:
                 for path, directory_id in directories:
@@ -250,9 +255,21 @@ class Generations:
         for path, directory_id in directories:
             remembered = Remembered(given[directory_id][0])
             try:
-                write_lineage(self._env.disk, f"{path}/{GENERATION}", remembered)
+                self._write_one(f"{path}/{GENERATION}", remembered)
             except OSError as error:
                 logger.warning(_NOT_NOW, error)
             else:
                 written[path] = remembered
         return written
+
+    def _write_one(self, file: str, remembered: Remembered) -> None:
+        """Write it in place where there is no space: one that is not exactly right is an old one.
+
+        Else records would be taken by a generation that an old copy has, too.
+        """
+        try:
+            write_lineage(self._env.disk, file, remembered)
+        except OSError as error:
+            if not is_out_of_space(error) or not self._env.disk.exists(file):
+                raise
+            overwrite_lineage(self._env.disk, file, remembered)

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from os.path import abspath, realpath
 
-from ottla.cluster.unsettled import Unsettled, mark
+from ottla.cluster.unsettled import Unsettled, mark, read_unsettled
 from ottla.config.broker import LOG_DIRS_GIVEN_UP
 from ottla.env.disk import Disk
 from ottla.env.rng import Rng
-from ottla.ids import TopicId, topic_id_text
+from ottla.ids import NodeId, TopicId, topic_id_text
 from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.log.files.layout import META_PROPERTIES, parse_partition_directory
 from ottla.metadata.keys import Keys
@@ -26,9 +26,15 @@ NODES_DIRECTORY = "nodes"
 partition has this name."""
 
 
+LOST, UNSETTLED = "lost", "lost, or older than the data"
+"""What metadata is by which nobody serves, for people: that which is new, and marked as such."""
+
+
 async def is_settled(store: MetadataStore, keys: Keys) -> bool:
-    """Tell whether nodes have served by this store: not while it is new, or was never settled."""
-    return await store.get(keys.meta) is not None and await store.get(keys.unsettled) is None
+    """Tell whether the store may be right: not while it is new, or older than the data."""
+    if await store.get(keys.meta) is None:
+        return False
+    return await read_unsettled(store, keys) is not Unsettled.METADATA
 
 
 async def agree_on_cluster(
@@ -77,31 +83,34 @@ def refuse_one_twice(log_dirs: Sequence[str]) -> None:
             raise LogDirectoryUnusable(path, why, "name each directory once in log.dirs")
 
 
-def look_for_other_nodes(disk: Disk, log_dirs: tuple[str, ...], count: int) -> None:
-    """Refuse to begin without the metadata when nodes above ``count`` have partitions.
+def look_for_other_nodes(
+    disk: Disk, log_dirs: tuple[str, ...], count: int, *, amiss: str = LOST
+) -> None:
+    """Refuse to begin without the newest metadata when nodes above ``count`` have partitions.
 
-    Nobody would serve those, and new records would be taken beside them. Blocks. Raises
-    LogDirectoryUnusable, OSError.
+    Nobody would serve those, and new records would be taken beside them. ``amiss``: what the
+    metadata is, for people. Blocks. Raises LogDirectoryUnusable, OSError.
     """
     found = sorted({node for log_dir in log_dirs for node in _with_partitions(disk, log_dir)})
     others = [f"{NODES_DIRECTORY}/{node}" for node in found if node > count]
     if others:
         where = ", ".join(others)
         why = (
-            f"the metadata is lost, and there are partitions in {where}: their copies may be newer"
+            f"the metadata is {amiss}, and there are partitions in {where}: their copies may be"
+            " newer"
         )
         fix = f"ottla serve --nodes {found[-1]}; or move {where} away, to do without that"
         raise LogDirectoryUnusable(log_dirs[0], why, fix)
 
 
 def refuse_new_directories(
-    disk: Disk, directories: Sequence[str], given_up: Collection[str]
+    disk: Disk, directories: Sequence[str], given_up: Collection[str], *, amiss: str = LOST
 ) -> None:
-    """Refuse to begin without the metadata when some directories have data and others are new.
+    """Refuse to begin without the newest metadata when some directories have data, others are new.
 
     Those are not mounted, perhaps, and may have the newest records. ``directories``: of all nodes;
-    what is broken there its node tells. ``given_up``: paths of those that may be new. Blocks.
-    Raises LogDirectoryUnusable, OSError.
+    what is broken there its node tells. ``given_up``: paths of those that may be new. ``amiss``: as
+    for ``look_for_other_nodes``. Blocks. Raises LogDirectoryUnusable, OSError.
     """
     new = [
         path
@@ -114,7 +123,9 @@ def refuse_new_directories(
     allowed = set(map(abspath, given_up))
     for path in new:
         if path not in allowed:
-            why = "the metadata is lost, and this directory is new: it may have had newer records"
+            why = (
+                f"the metadata is {amiss}, and this directory is new: it may have had newer records"
+            )
             fix = (
                 "mount its disk, or put it back; if it is lost for good, or of a new node, start"
                 f" once with -D {LOG_DIRS_GIVEN_UP.key}={','.join(new)}"
@@ -144,12 +155,20 @@ def has_partitions(disk: Disk, directory: str) -> bool:
 
 def _with_partitions(disk: Disk, log_dir: str) -> Iterator[int]:
     """Yield the further nodes that have directories of partitions in ``log_dir``."""
+    for path, node in further_directories(disk, log_dir).items():
+        if has_partitions(disk, path):
+            yield node
+
+
+def further_directories(disk: Disk, log_dir: str) -> dict[str, NodeId]:
+    """Return the directories of further nodes in ``log_dir``, and whose they are. Blocks."""
     above = f"{log_dir}/{NODES_DIRECTORY}"
     names = disk.list_directory(above) if disk.exists(above) else []
-    for name in names:
-        is_node = name.isascii() and name.isdigit() and disk.is_directory(f"{above}/{name}")
-        if is_node and has_partitions(disk, f"{above}/{name}"):
-            yield int(name)
+    return {
+        f"{above}/{name}": NodeId(int(name))
+        for name in names
+        if name.isascii() and name.isdigit() and disk.is_directory(f"{above}/{name}")
+    }
 
 
 def new_cluster_id(rng: Rng) -> str:

@@ -21,11 +21,16 @@ from ottla.log.files.layout import GENERATION, META_PROPERTIES
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import MetadataStore
 from ottla.metadata.values import decode_generations, decode_known_broker, decode_partition
+from ottla.node.identity import further_directories, look_for_other_nodes
 
 Directories = Mapping[str, NodeId]
 """Paths of log directories, and whose they are."""
 Ids = Mapping[str, str | None]
 """By path the id of a log directory; None: it has none that can be read."""
+
+
+OLD = "an old copy"
+"""What metadata is that is older than a log directory, for people."""
 
 
 class Doubt(NamedTuple):
@@ -80,13 +85,16 @@ async def _judged(
     }
     for path, directory_id in ids.items():
         node = directories[path]
-        if directory_id is None or node not in known:
+        if directory_id is None:
             continue
         try:
             found = read_lineage(disk, f"{path}/{GENERATION}")
         except OSError:
             continue  # As above.
-        judged[judge(found, known[node].get(directory_id, ()))][path] = node
+        if node in known:
+            judged[judge(found, known[node].get(directory_id, ()))][path] = node
+        elif found is not None:  # The store is of a time before this node had any.
+            judged[Judgement.OLDER_METADATA][path] = node
     return judged
 
 
@@ -114,3 +122,19 @@ async def _are_alone(store: MetadataStore, keys: Keys, lacking: set[NodeId]) -> 
 def _named(paths: Directories) -> str:
     first, *more = paths
     return f"{first} (and {len(more)} more)" if more else first
+
+
+async def refuse_to_be_alone(
+    store: MetadataStore, keys: Keys, disk: Disk, log_dirs: tuple[str, ...]
+) -> None:
+    """Refuse to serve the data of several nodes as one when the metadata is older than it.
+
+    Partitions of other nodes may be newer than it knows. Blocks, for little. Raises
+    LogDirectoryUnusable, OSError, and what the store raises.
+    """
+    directories = {path: NodeId(1) for path in log_dirs}
+    for log_dir in log_dirs:
+        directories |= further_directories(disk, log_dir)
+    doubt = await doubt_of(store, keys, disk, directories)
+    if doubt is not None and doubt.unsettled is Unsettled.METADATA:
+        look_for_other_nodes(disk, log_dirs, 1, amiss=OLD)

@@ -201,10 +201,11 @@ def _check_replica(partition: Partition, current_leader_epoch: int) -> None:
     """Raise KafkaError unless a consumer that knows this leader epoch may read from a follower.
 
     One that tells no epoch may not: it may have come to a former leader, and would take an offset
-    that is not here yet for one that is out of range.
+    that is not here yet for one that is out of range. So would a node that was granted the lead
+    before it restarted: it follows nobody, and whoever leads by now may have more.
     """
     where = f"{partition.topic_partition}"
-    if current_leader_epoch < 0:
+    if current_leader_epoch < 0 or partition.state.leader == partition.node_id:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, where)
     if current_leader_epoch < partition.leader_epoch:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)

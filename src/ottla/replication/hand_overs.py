@@ -201,7 +201,9 @@ class HandOvers:
 
         def plan(partition: Partition) -> PartitionState | None:
             state, minimum = partition.state, partition.min_insync_replicas
-            after = finish_reassignment(state, self.running(), minimum)
+            after = finish_reassignment(state, self._with_space(), minimum)
+            if after is state:
+                after = finish_reassignment(state, self.running(), minimum)
             return None if after is state else after
 
         await self.carry_out(list(self._finishing), plan)

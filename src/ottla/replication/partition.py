@@ -66,7 +66,6 @@ class Partition(PartitionYields):
         "_clock",
         "_commits",
         "_moved",
-        "_node_id",
         "confirm",
         "fenced_epoch",
         "grown",
@@ -74,6 +73,7 @@ class Partition(PartitionYields):
         "is_leader",
         "may_take",
         "min_insync_replicas",
+        "node_id",
         "state",
         "topic_id",
         "topic_partition",
@@ -113,7 +113,7 @@ class Partition(PartitionYields):
             known = min(checkpointed_high_watermark, log.log_end_offset)
             self.high_watermark = log.committed_offset = max(known, log.log_start_offset)
         """Use: exclusive end of what consumers see. Invariant: log start <= it <= log end."""
-        self._node_id = node_id
+        self.node_id = node_id
         self.fenced_epoch = fenced_epoch
         """Use: see ``fence``."""
         self.is_leader = self._is_granted(state)
@@ -157,11 +157,11 @@ class Partition(PartitionYields):
             self._take_role(self.state)
 
     def _is_granted(self, state: PartitionState) -> bool:
-        if state.leader != self._node_id or len(state.replicas) == 1:
-            return state.leader == self._node_id
+        if state.leader != self.node_id or len(state.replicas) == 1:
+            return state.leader == self.node_id
         from ottla.replication.elections import is_granted  # noqa: PLC0415 - one node needs none
 
-        return is_granted(state, self._node_id, self.fenced_epoch)
+        return is_granted(state, self.node_id, self.fenced_epoch)
 
     def _take_role(self, state: PartitionState) -> None:
         if self._is_granted(state):

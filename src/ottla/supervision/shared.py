@@ -6,7 +6,7 @@ node that would not run.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from os.path import abspath
 from posixpath import dirname
@@ -34,8 +34,10 @@ from ottla.metadata.sqlite_store import SqliteStore, StoreInUse
 from ottla.metadata.store import MetadataStore
 from ottla.node.giving_up import METADATA_FILE
 from ottla.node.identity import (
+    LOST,
     NODES_DIRECTORY,
     STORE_CLUSTER,
+    UNSETTLED,
     agree_on_cluster,
     is_settled,
     look_for_metadata_elsewhere,
@@ -47,7 +49,7 @@ from ottla.node.identity import (
 from ottla.node.interbroker import INTER_BROKER_HOST, SECRET_BYTES, InterBroker
 from ottla.node.left_out import left_out, tell
 from ottla.node.lost_acls import refuse_to_open_all
-from ottla.node.restored import doubt_of
+from ottla.node.restored import OLD, doubt_of
 from ottla.supervision.errands import Socket
 from ottla.supervision.layout import ListenerPorts, node_directory, node_ids
 
@@ -172,12 +174,17 @@ async def open_data(config: Config, count: int, outside: Outside) -> SharedData:
     try:
         own = new_cluster_id(outside.rng) if known is None else known.cluster_id
         keys = Keys(STORE_CLUSTER)
+
+        def refuse(amiss: str) -> None:
+            look_for_other_nodes(disk, log_dirs, count, amiss=amiss)
+            given_up = config[options.LOG_DIRS_GIVEN_UP]
+            refuse_new_directories(disk, list(directories), given_up, amiss=amiss)
+
         if not await is_settled(store, keys):
-            look_for_other_nodes(disk, log_dirs, count)
-            refuse_new_directories(disk, list(directories), config[options.LOG_DIRS_GIVEN_UP])
+            refuse(LOST if await store.get(keys.meta) is None else UNSETTLED)
             await refuse_to_open_all(store, keys, disk, log_dirs, config)
         cluster_id = await agree_on_cluster(store, keys, own, of_several=count > 1)
-        is_unsettled = await _are_to_settle(store, keys, disk, directories)
+        is_unsettled = await _are_to_settle(store, keys, disk, directories, refuse)
         await _do_without_others(store, keys, count, first, outside.clock)
     except BaseException:
         await store.close()
@@ -219,13 +226,22 @@ def _identity_in(log_dir: str) -> str:
 
 
 async def _are_to_settle(
-    store: MetadataStore, keys: Keys, disk: Disk, directories: Mapping[str, NodeId]
+    store: MetadataStore,
+    keys: Keys,
+    disk: Disk,
+    directories: Mapping[str, NodeId],
+    refuse: Callable[[str], None],
 ) -> bool:
-    """Tell whether the nodes are to decide anew who has the newest records; durably so."""
+    """Tell whether the nodes are to decide anew who has the newest records; durably so.
+
+    ``refuse`` raises, told what the metadata is, if somebody may be missing who has newer ones.
+    """
     before = await read_unsettled(store, keys)
     if before is Unsettled.METADATA:
         return True
     doubt = await doubt_of(store, keys, disk, directories)
+    if doubt is not None and doubt.unsettled is Unsettled.METADATA:
+        refuse(OLD)
     if doubt is not None and doubt.unsettled is not before:
         logger.error("%s: the newest copy of each partition is served", doubt.why)
         await store.commit([], [mark(keys, doubt.unsettled)])

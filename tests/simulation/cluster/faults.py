@@ -35,6 +35,8 @@ FAULTS = (
 )
 FULL_SECONDS = 15.0
 """Within which others lead what a node without space has led."""
+GIVEN_SECONDS = 7
+"""Within which others lead what such a node has come to lead since."""
 ABSENCE_SECONDS = 20.0
 """Within which the others have seen that a node is away, besides one and a half times
 ``replica.lag.time.max.ms``."""
@@ -267,14 +269,23 @@ class Nemesis(OfCopies, OfLeaders):
     async def _full_disk(self, machine):
         end = self.world.loop.now + self.random.choice([5.0, FULL_SECONDS, 2 * FULL_SECONDS])
         began, is_alone = self.world.loop.now, True
+        looks = []
         with self._full([machine]):
             while self.world.loop.now < end:
                 await self.world.sleep(1.0)
                 are_up = all(one.is_up for one in self.world.machines)
                 is_alone = is_alone and self.lasting == 1 and are_up
+                if is_alone:
+                    looks.append(self.world.inspector.led_without_space(machine))
             if is_alone and self.world.loop.now - began >= FULL_SECONDS:
                 self.world.ledger.counts["full disks that were looked at"] += 1
-                self.world.inspector.look_for_full(machine)
+                *before, found = looks[-GIVEN_SECONDS:]
+                for (where, epoch), state in found.items():
+                    if all((where, epoch) in one for one in before):
+                        self.world.problem(
+                            f"{machine.name} has no space, and leads {where}: {state}"
+                        )
+                        return
 
     async def _full_disks(self, machine):
         """Several nodes have no space, as where they share a disk."""

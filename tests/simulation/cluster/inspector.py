@@ -124,17 +124,15 @@ class Inspector:
                     self.world.problem(f"{machine.name}: {where}: {text}")
                     return
 
-    def look_for_full(self, full):
-        """Find what a node without space leads though somebody else could, for long by now."""
+    def led_without_space(self, full):
+        """Return by place and leader epoch what a node leads though somebody else has space."""
         brokers = full.broker.node.data.follower.image.brokers
         roomy = {one for one, broker in brokers.items() if not broker.registration.is_full}
-        for where, partition in self._hosted(full).items():
-            others = roomy.intersection(partition.state.isr) - {full.number}
-            if partition.is_leader and others:
-                self.world.problem(
-                    f"{full.name} has no space, and leads {where}: {partition.state}"
-                )
-                return
+        return {
+            (where, partition.state.leader_epoch): partition.state
+            for where, partition in self._hosted(full).items()
+            if partition.is_leader and roomy.intersection(partition.state.isr) - {full.number}
+        }
 
     def is_whole(self):
         """Tell whether every partition is led, its ISR is full, and its replicas have it all."""

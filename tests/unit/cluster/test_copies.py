@@ -9,8 +9,8 @@ ID, OTHER_ID = TopicId(b"i" * 16), TopicId(b"o" * 16)
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 
 
-def copy(epoch=0, end=10, topic_id=ID):
-    return Copy(topic_id, epoch, end, "/d/t-0")
+def copy(epoch=0, end=10, topic_id=ID, start=0):
+    return Copy(topic_id, epoch, end, "/d/t-0", start)
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,11 @@ def copy(epoch=0, end=10, topic_id=ID):
         (copy(3, 540), copy(3, 60), ONE),
         (copy(4, 60), copy(3, 540), ONE),
         (copy(-1, 0), copy(0, 0), TWO),
+        (copy(3, 60), copy(3, 60, start=40), TWO),
+        (copy(3, 60), copy(-1, 60, start=60), TWO),
+        (copy(3, 60), copy(-1, 90, start=90), TWO),
+        (copy(3, 95), copy(-1, 90, start=90), ONE),
+        (copy(4, 60, start=20), copy(3, 90, start=70), TWO),
     ],
 )
 def test_the_highest_epoch_leads_and_of_that_the_longest_log(one, two, leader):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ottla.cluster.copies import Copy
+from ottla.cluster.copies import EPOCHS_LEFT_OUT, Copy
+from ottla.cluster.lineage import Remembered, write_lineage
 from ottla.cluster.taking_in import TakingIn
 from ottla.cluster.unsettled import Unsettled, mark
 from ottla.env.clock import ManualClock
@@ -10,7 +11,7 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.ids import LeaderEpoch, NodeId, TopicId
 from ottla.log.files.checkpoints import MetaProperties, write_meta_properties
-from ottla.metadata.keys import Keys
+from ottla.metadata.keys import ConfigType, Keys
 from ottla.metadata.memory_store import MemoryStore
 from ottla.metadata.store import Put
 from ottla.metadata.values import (
@@ -19,15 +20,20 @@ from ottla.metadata.values import (
     PartitionState,
     Stamp,
     TopicValue,
+    decode_config,
     decode_partition,
+    decode_topic,
+    encode_config,
+    encode_deleted,
     encode_generations,
     encode_known_broker,
+    encode_name,
     encode_partition,
     encode_topic,
 )
 from ottla.node.restored import doubt_of
 
-KEYS, ID = Keys("test"), TopicId(b"i" * 16)
+KEYS, ID, ANEW = Keys("test"), TopicId(b"i" * 16), TopicId(b"a" * 16)
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 ALL = (ONE, TWO, THREE)
 
@@ -115,3 +121,68 @@ async def test_an_old_copy_is_in_doubt_where_nobody_else_has_all(doubt, states, 
     assert (found is not None) == is_there
     if found is not None:
         assert found.unsettled is Unsettled.COPIES
+
+
+async def test_metadata_of_a_time_without_generations_is_older_than_one(store):
+    """Of a single node, that is: what the others have since was not looked at."""
+    await know(store, state(ONE))
+    disk = MemoryDisk()
+    for node in (ONE, TWO):
+        path = f"/{node}"
+        disk.make_directory(path)
+        meta = MetaProperties("cluster", node, f"id {node}")
+        write_meta_properties(disk, f"{path}/meta.properties", meta)
+    directories = {"/1": ONE, "/2": TWO}
+    assert await doubt_of(store, KEYS, disk, directories) is None
+    write_lineage(disk, "/2/.ottla-generation", Remembered(Stamp(1, "x" * 32)))
+    found = await doubt_of(store, KEYS, disk, directories)
+    assert found is not None
+    assert found.unsettled is Unsettled.METADATA
+
+
+async def test_a_topic_that_was_made_anew_since_the_metadata_is_served(store):
+    """It was offline for ever: the metadata knew the one before."""
+    await know(store, state(ONE), state(ONE))
+    await store.commit(
+        [],
+        [
+            mark(KEYS, Unsettled.METADATA),
+            Put(KEYS.topic_id(ID), encode_name("t")),
+            Put(KEYS.config(ConfigType.TOPIC, "t"), encode_config({"retention.ms": "1"})),
+        ],
+    )
+    found = {node: {"t": {0: Copy(ANEW, 2, 30, "/d")}} for node in (TWO, THREE)}
+    for _ in range(2):  # Also when the mark did not go.
+        await TakingIn(store, KEYS, SeededRng(1), lambda _: None).all(found)
+        topic = decode_topic((await store.get(KEYS.topic("t"))).value)
+        assert (topic.topic_id, topic.partition_count) == (ANEW, 1)
+        served = decode_partition((await store.get(KEYS.partition(ANEW, 0))).value)
+        assert (served.isr, served.leader) == ((TWO, THREE), TWO)
+        for former in (KEYS.topic_id(ID), KEYS.partition(ID, 0), KEYS.partition(ID, 1)):
+            assert await store.get(former) is None
+        configs = decode_config((await store.get(KEYS.config(ConfigType.TOPIC, "t"))).value)
+        assert configs["retention.ms"] == "-1", "those were the former topic's"
+        await store.commit([], [mark(KEYS, Unsettled.METADATA)])
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_former_topic_is_not_served_again(store, is_deleted):
+    """Its directory was away while it was deleted."""
+    await know(store, state(ONE))
+    await store.commit([], [mark(KEYS, Unsettled.METADATA)])
+    found = {ONE: {"t": {0: Copy(ID, 0, 5, "/d")}}, TWO: {"t": {0: Copy(ANEW, 2, 3, "/d")}}}
+    if is_deleted:
+        del found[ONE]
+        await store.commit([], [Put(KEYS.deleted_topic(ANEW), encode_deleted("t", [TWO]))])
+    await TakingIn(store, KEYS, SeededRng(1), lambda _: None).all(found)
+    assert decode_topic((await store.get(KEYS.topic("t"))).value).topic_id == ID
+
+
+async def test_what_nobody_has_a_copy_of_goes_on_in_an_epoch_that_no_copy_has_seen(store):
+    """It may be away, with more leader epochs than the old metadata knows."""
+    await know(store, state(ONE), state(TWO))
+    await store.commit([], [mark(KEYS, Unsettled.METADATA)])
+    found = {ONE: {"t": {0: Copy(ID, 4, 5, "/d")}}}
+    await TakingIn(store, KEYS, SeededRng(1), lambda _: None).all(found)
+    after = decode_partition((await store.get(KEYS.partition(ID, 1))).value)
+    assert after == state(TWO)._replace(leader_epoch=4 + EPOCHS_LEFT_OUT, partition_epoch=8)

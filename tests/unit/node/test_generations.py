@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.cluster.known_directories import look_for_known
+from ottla.cluster.known_directories import store_known
 from ottla.cluster.lineage import read_lineage
 from ottla.env.clock import ManualClock
 from ottla.env.disk import Disk
@@ -71,7 +71,7 @@ class Machine(SimpleNamespace):
         """Start, and end before generations are given."""
         process = self.process()
         old = await process.look()
-        await look_for_known(self.store, KEYS, ME, self.directories(), given_up)
+        await store_known(self.store, KEYS, ME, self.directories(), given_up)
         return process, sorted(old)
 
     async def started(self, *given_up):
@@ -252,6 +252,42 @@ async def test_a_full_disk_keeps_its_generation_and_is_no_old_copy(machine):
     assert machine.number("/b") == 4
 
 
+class WithoutRoom(Full):
+    """Makes no file in /b; those that are there can be written."""
+
+    def open(self, path, *, create=False, **options):
+        if create and path.startswith("/b"):
+            raise OSError(28, "No space left on device")
+        return self._inner.open(path, create=create, **options)
+
+
+async def test_a_disk_that_takes_no_new_file_takes_the_generation_in_place(machine):
+    """Records were taken by a generation that an old copy has, too."""
+    await machine.started()
+    copy = machine.copy("/b")
+    machine.disk = WithoutRoom(machine.disk)
+    await machine.started()
+    assert machine.number("/b") == 2
+    machine.disk = machine.disk._inner
+    machine.put_back("/b", copy)
+    assert await machine.process().look() == {"/b"}
+
+
+async def test_what_a_disk_did_not_take_is_given_without_further_records(machine):
+    process, _ = await machine.started()
+    copy = machine.copy("/b")
+    machine.disk = process._env.disk = Full(machine.disk)
+    machine.log.log_end_offset = 5
+    await process.go_on()
+    assert machine.number("/b") == 1
+    machine.disk = process._env.disk = machine.disk._inner
+    await process.go_on()
+    await process.go_on()
+    assert machine.number("/b") == 3
+    machine.put_back("/b", copy)
+    assert await machine.process().look() == {"/b"}
+
+
 async def test_a_directory_that_was_away_is_no_old_copy(machine):
     await machine.started()
     machine.away = {"/b"}
@@ -341,7 +377,7 @@ async def test_a_directory_that_lost_only_its_id_is_no_old_copy(machine):
 
 
 async def test_what_was_given_up_before_there_were_generations_is_an_old_copy(machine):
-    await look_for_known(machine.store, KEYS, ME, machine.directories(), ())
+    await store_known(machine.store, KEYS, ME, machine.directories(), ())
     machine.ids["/b"] = "new"
     await machine.started("id of /b")
     machine.disk.make_directory("/b/t-0")

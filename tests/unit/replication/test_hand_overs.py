@@ -336,6 +336,18 @@ async def test_a_reassignment_is_ended_when_all_are_in_sync_and_tried_again_unti
     assert (after.leader_epoch, after.left) == (6, (A,))
 
 
+@pytest.mark.parametrize("full", [(B,), (B, C)])
+async def test_a_reassignment_lets_one_with_space_lead_if_there_is_one(world, full):
+    await world.begin(state((B, C, A), isr=(B, C, A), removing=(A,)))
+    for node in full:
+        await world.register(node, is_full=True)
+    world.hand_overs.look_at(world.led[0])
+    for _ in range(100):
+        await asyncio.sleep(0)
+    after = await world.state()
+    assert (after.replicas, after.leader) == ((B, C), C if full == (B,) else B)
+
+
 async def test_who_has_asked_that_another_one_leads_does_not_speak_for_the_partition(world):
     """A coordinator told an offset that the next one had gone beyond: it had not heard of it."""
     await world.begin(state())

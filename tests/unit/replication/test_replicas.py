@@ -385,3 +385,15 @@ def test_a_follower_serves_consumers_that_know_the_leader_epoch(leading, words):
     assert fetch(2, may_follow=True).region is None, "not above the high watermark"
     partition.followed(1)
     assert fetch(2, may_follow=True).region.length_bytes > 0
+
+
+def test_who_was_granted_the_lead_before_it_began_is_no_follower_either(leading, words):
+    """It would call out of range what the next leader has; a consumer began anew then."""
+    leading.node.append((0, words.batch(b"x")))
+    leading.node.executor.run_all()
+    partition = leading.node.partition()
+    partition.fence(partition.leader_epoch)
+    spec = FetchSpec(WHERE, 5, 1 << 20, current_leader_epoch=partition.leader_epoch)
+    limits = FetchLimits(0, 1, 1 << 20, Isolation.READ_UNCOMMITTED, may_follow=True)
+    (found,) = leading.node.replica_manager.fetch([spec], limits)
+    assert found.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
