@@ -53,6 +53,7 @@ from ottla.metadata.values import (
     decode_topic,
     encode_config,
     encode_name,
+    encode_number,
     encode_partition,
     encode_topic,
 )
@@ -108,7 +109,11 @@ class TakingIn(NamedTuple):
         if unsettled is Unsettled.METADATA:
             await self._leave_epochs_out(rules.decided)
         if unsettled is not None:
-            revision = await self.store.commit([], [Delete(self.keys.unsettled)])
+            ops: list[Op] = [Delete(self.keys.unsettled)]
+            if unsettled is Unsettled.METADATA:
+                have_copies = [node for node, copies in found.items() if copies]
+                ops += [Put(self.keys.behind(node), encode_number(1)) for node in have_copies]
+            revision = await self.store.commit([], ops)
         return revision
 
     async def _topic(

@@ -6,7 +6,7 @@ Source: cluster design 4.2.
     meta                      controller            controller_epoch      pid_block
     brokers/live/<id>         brokers/known/<id>    stamps/<id>           generations/<id>
     topics/<name>             topic_ids/<topic id>  p/<topic id>/<partition>
-    delete/<topic id>         unsettled
+    delete/<topic id>         unsettled             behind/<id>
     config/<type>/<name>      type: topic, broker, client, user, group; <default> for the empty name
     secret                    scram/<mechanism>/<user>          acl/<hash of the ACL>
     quota/<entity>            parts of an entity: user=<name>, client-id=<name>, ip=<address>
@@ -125,6 +125,13 @@ class Keys:
     def generations(self, node: NodeId) -> str:
         """Return the key of what tells a node's directories from old copies of them."""
         return f"{self.prefix}generations/{node}"
+
+    def behind(self, node: NodeId) -> str:
+        """Return the key that is there while a node may have to make copies anew.
+
+        From when the nodes have decided by all copies until that node has done it.
+        """
+        return f"{self.prefix}behind/{node}"
 
     def topic(self, name: str) -> str:
         """Return the key of the topic ``name``."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster.adoption import adopt
 from ottla.cluster.known_directories import look_for_known, store_known
-from ottla.cluster.unsettled import Unsettled, read_unsettled
+from ottla.cluster.unsettled import read_unsettled
 from ottla.config import broker as options
 from ottla.env.executor import run
 from ottla.environment import Environment
@@ -74,7 +74,8 @@ class Data(NamedTuple):
     old_copies: frozenset[str] = frozenset()
     """The log directories that lack what this node has acknowledged since they were copied."""
     is_decided_anew: bool = False
-    """At this start the nodes have decided who has the newest copy of each partition."""
+    """The nodes have decided who has the newest copy of each partition, and this node has not made
+    anew yet what is behind."""
 
 
 def known_cluster(
@@ -258,7 +259,7 @@ async def follow(
     return data._replace(
         adopted=adopted,
         directories_are_as_before=are_as_before,
-        is_decided_anew=unsettled is Unsettled.METADATA,
+        is_decided_anew=await data.store.get(data.keys.behind(configuration.node_id)) is not None,
     )
 
 

@@ -34,6 +34,7 @@ from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.manager import LogManager
 from ottla.metadata.image import MetadataDelta, MetadataImage
+from ottla.metadata.store import Delete
 from ottla.metadata.values import BrokerState
 from ottla.node.configuration import Configuration
 from ottla.node.data import Data
@@ -136,6 +137,8 @@ class Work(NamedTuple):
         for topic in sorted({where.topic for where in anew}):
             # Until then the copy counts as old, also for the next start.
             await outcome_of(self.replica_manager.hosting.done(topic))
+        if data.is_decided_anew:
+            await data.store.commit([], [Delete(data.keys.behind(configuration.node_id))])
 
     def _begin_anew(self, where: TopicPartition, node: NodeId) -> bool:
         """Begin to make the log of an old copy anew if its topic is compacted and others have all.

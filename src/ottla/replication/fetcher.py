@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from ottla.client.wire.errors import error_code
@@ -249,8 +248,11 @@ class Fetcher:
         timer = None
         if seconds is not None:
             timer = self._clock.call_later(seconds, self._wake)
-        with suppress(asyncio.CancelledError):
+        try:
             await rest
+        except asyncio.CancelledError:
+            if not self._is_stopped:
+                raise
         if timer is not None:
             timer.cancel()
         self._rest = None

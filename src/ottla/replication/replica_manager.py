@@ -284,7 +284,7 @@ class ReplicaManager:
     def role_taken(self, partition: Partition) -> None:
         """Have partitions of several replicas followed, or their followers looked after."""
         if self.replicas is None:
-            if self.make_replicas is None:
+            if self.make_replicas is None or self._is_settling:  # Nobody would stop them.
                 return
             self.replicas = self.make_replicas()
         self.replicas.role_taken(partition)

@@ -184,5 +184,7 @@ async def test_what_nobody_has_a_copy_of_goes_on_in_an_epoch_that_no_copy_has_se
     await store.commit([], [mark(KEYS, Unsettled.METADATA)])
     found = {ONE: {"t": {0: Copy(ID, 4, 5, "/d")}}}
     await TakingIn(store, KEYS, SeededRng(1), lambda _: None).all(found)
+    assert await store.get(KEYS.behind(ONE)) is not None, "until it has looked what is behind"
+    assert await store.get(KEYS.behind(TWO)) is None
     after = decode_partition((await store.get(KEYS.partition(ID, 1))).value)
     assert after == state(TWO)._replace(leader_epoch=4 + EPOCHS_LEFT_OUT, partition_epoch=8)

@@ -434,3 +434,11 @@ def test_a_start_knows_which_of_the_logs_that_are_missing_it_once_had(make_node)
     hosting.host_all(SimpleNamespace(topics={"t": TopicImage("t", id_of(1), states)}))
     found = [(gone.where.partition, gone.was_there) for gone in hosting.missing_at_start]
     assert found == [(0, False), (1, True), (2, False)]
+
+
+async def test_what_takes_its_role_while_the_node_stops_is_not_followed(make_node):
+    """A topic was being made: nobody ended what followed it, and the process stayed for ever."""
+    node = make_node(partitions=1)
+    node.replica_manager.make_replicas = lambda: pytest.fail("made at the stop")
+    await node.replica_manager.settle()
+    node.replica_manager.role_taken(node.partition())
