@@ -145,7 +145,8 @@ class Nemesis(OfCopies, OfLeaders):
             while self.world.loop.now < end:
                 await self.world.sleep(1.0)
                 others_are_up = all(one.is_up for one in self._others(machine))
-                is_alone = is_alone and self.lasting == 1 and others_are_up
+                is_away = is_cut or not machine.is_up  # Else another fault let it begin again.
+                is_alone = is_alone and self.lasting == 1 and others_are_up and is_away
             if is_alone:
                 self.world.ledger.counts["absences that were looked at"] += 1
                 self.world.inspector.look_for_absent(machine)
