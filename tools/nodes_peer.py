@@ -11,6 +11,7 @@ from pathlib import Path
 from tools.ottla_peer import OttlaPeer
 
 CHILDREN = "/proc/{pid}/task/{pid}/children"
+ENDS_SECONDS = 20.0
 WORKER = "ottla.supervision.worker"
 
 
@@ -65,6 +66,16 @@ class NodesPeer(OttlaPeer):
         timer = threading.Timer(seconds, self._go_on, [pid])
         timer.daemon = True
         timer.start()
+
+    def kill_supervisor(self) -> None:
+        """Kill the supervisor (SIGKILL) and wait for its end; its nodes end by themselves."""
+        super().kill9()
+
+    def kill9(self) -> None:
+        """Kill the supervisor, and wait for the ends of its nodes, too."""
+        workers = [] if self.process is None else list(self.workers().values())
+        self.kill_supervisor()
+        wait_for_ends(workers, ENDS_SECONDS)
 
     def _end(self, number: signal.Signals, timeout_seconds: float) -> int | None:
         for pid in list(self._paused):

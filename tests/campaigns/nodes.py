@@ -201,7 +201,7 @@ def kill_supervisors(peer: NodesPeer, rounds: int) -> list[int]:
     gone = []
     for _ in range(rounds):
         workers = list(peer.workers().values())
-        peer.kill9()
+        peer.kill_supervisor()
         gone.append(round(wait_for_ends(workers, PATIENCE_SECONDS) * 1000))
         peer.start()
     return sorted(gone)
