@@ -5,6 +5,8 @@ import shutil
 import time
 from fnmatch import fnmatch
 
+from confluent_kafka.admin import AdminClient, NewTopic
+
 from tests.commands import ottla
 from tools.nodes_peer import NodesPeer
 
@@ -24,6 +26,16 @@ def until(is_so, what):
 
 def partitions(peer, topic="t"):
     return json.loads(ottla(peer, "topic", "describe", topic, "-o", "json"))["partitions"]
+
+
+def admin(peer):
+    return AdminClient({"bootstrap.servers": peer.bootstrap, "log_level": 0})
+
+
+def create_on(peer, topic, nodes, count, **config):
+    made = NewTopic(topic, count, replica_assignment=[nodes] * count, config=config)
+    asked = admin(peer)
+    asked.create_topics([made])[topic].result(30)
 
 
 def produce(peer, values):

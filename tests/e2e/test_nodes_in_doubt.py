@@ -8,14 +8,15 @@ import json
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.commands import ottla
 from tests.copied_data import (
     OPTIONS,
+    admin,
     begin,
     consume,
     copy_metadata,
+    create_on,
     directory,
     lose_disk,
     lose_metadata,
@@ -30,16 +31,6 @@ from tests.copied_data import (
 from tools.nodes_peer import NodesPeer
 
 pytestmark = pytest.mark.timeout(240)
-
-
-def admin(peer):
-    return AdminClient({"bootstrap.servers": peer.bootstrap, "log_level": 0})
-
-
-def create_on(peer, topic, nodes, count, **config):
-    made = NewTopic(topic, count, replica_assignment=[nodes] * count, config=config)
-    asked = admin(peer)
-    asked.create_topics([made])[topic].result(30)
 
 
 def names(data, node, begin):

@@ -4,12 +4,13 @@ import shutil
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.commands import ottla
 from tests.copied_data import (
     OPTIONS,
+    admin,
     copy_metadata,
+    create_on,
     directory,
     empty,
     lose_disk,
@@ -30,15 +31,6 @@ ALONE = {"auto.create.topics.enable": "false"}
 
 def peer_of(data, count, **more):
     return NodesPeer(data, count, OPTIONS | more) if count > 1 else OttlaPeer(data, ALONE | more)
-
-
-def admin(peer):
-    return AdminClient({"bootstrap.servers": peer.bootstrap, "log_level": 0})
-
-
-def create_on(peer, nodes, topic="t"):
-    asked = admin(peer)
-    asked.create_topics([NewTopic(topic, 1, replica_assignment=[nodes])])[topic].result(30)
 
 
 def write(peer, values):
@@ -116,7 +108,7 @@ def test_the_number_of_nodes_of_that_time_is_refused(data, tmp_path, count):
 def test_a_disk_that_is_not_mounted_is_waited_for(data, tmp_path):
     """Another node made the log again, empty, in the leader epochs of the one that was away."""
     with peer_of(data, 3).start() as peer:
-        create_on(peer, [1])
+        create_on(peer, "t", [1], 1)
         write(peer, range(20))
     copy_metadata(data, tmp_path / "metadata")
     with peer_of(data, 3).start() as peer:
@@ -137,12 +129,12 @@ def test_a_disk_that_is_not_mounted_is_waited_for(data, tmp_path):
 def test_a_topic_that_was_made_anew_since_is_served(data, tmp_path, nodes):
     """It was offline for ever, or an empty log was served."""
     with peer_of(data, 3).start() as peer:
-        create_on(peer, [1])
+        create_on(peer, "t", [1], 1)
         write(peer, ["former"] * 5)
     copy_metadata(data, tmp_path / "metadata")
     with peer_of(data, 3).start() as peer:
         ottla(peer, "topic", "delete", "t", "--yes")
-        create_on(peer, list(nodes))
+        create_on(peer, "t", list(nodes), 1)
         write(peer, range(60))
     put_metadata_back(data, tmp_path / "metadata")
     for _ in range(2):
@@ -158,7 +150,7 @@ def test_a_topic_that_was_made_anew_since_is_served(data, tmp_path, nodes):
 def test_a_replica_that_has_nothing_since_all_was_deleted_is_no_older_one(data, tmp_path, is_moved):
     """It knew no leader epoch: an old copy led, and gave offsets a second time."""
     with peer_of(data, 3).start() as peer:
-        create_on(peer, [1, 2] if is_moved else [2, 3])
+        create_on(peer, "t", [1, 2] if is_moved else [2, 3], 1)
         write(peer, range(20))
         until(lambda: len(partitions(peer)[0]["isr"]) == 2, lambda: partitions(peer))
     take_copies(data, 2, tmp_path / "copy")

@@ -5,8 +5,10 @@ life at a chosen call. What the calls of a dead life would do does not happen.
 """
 
 import errno
+import gc
 import os
 from contextlib import contextmanager
+from types import FrameType, MethodType
 
 from ottla.env.faulty_disk import (
     CHANGES,
@@ -16,6 +18,7 @@ from ottla.env.faulty_disk import (
     FaultyFile,
     PlannedFault,
 )
+from ottla.env.sync_queue import SyncJob
 from ottla.log.files.layout import LOG_SUFFIX
 
 CALL_SECONDS = 2e-4
@@ -84,6 +87,20 @@ class Descriptors:
 
     def has_room(self, reserve=0):
         return self.count + reserve < self.limit
+
+    def count_kept(self):
+        """Return how many are open, without the files that only a sync that has ended names.
+
+        It may be at work still in a frame of the loop that stands below this one, and let go later.
+        """
+        found = [one for one in gc.get_objects() if id(one) in self.paths]
+        named = 0
+        while found:
+            file = found.pop()
+            named += all(
+                isinstance(one, (SyncJob, MethodType, FrameType)) for one in gc.get_referrers(file)
+            )
+        return self.count - named
 
 
 class Trouble:

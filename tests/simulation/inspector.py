@@ -155,7 +155,7 @@ class Inspector:
         """Find what a process that has stopped has not let go of."""
         gc.collect()  # What nobody can reach is closed by that, here as there.
         left = {
-            "open files": node.descriptors.count,
+            "open files": node.descriptors.count_kept(),
             "jobs": sum(job.life is node.life for job in self.world.jobs.alive),
         }
         for what, found in left.items():

@@ -22,18 +22,18 @@ def problems_of(tamper):
 
     def act():
         partitions = world.device._partitions().values()
-        found = [
+        suitable = (
             one
             for one in partitions
             if one.log.segments.active.size_bytes
             and one.log.flushed_offset == one.log.log_end_offset
             and not one.log.config.is_compacted
             and one.log.topic_partition.topic.startswith("t")
-        ]
-        if not found:  # Not in this very moment.
+        )
+        partition = next(suitable, None)
+        if partition is None:  # Not in this very moment.
             world.loop.call_later(1e-3, act)
             return
-        partition = found[0]
         tamper(world, partition.log)
         world.loop.call_later(1e-3, world.problem, "over")
 

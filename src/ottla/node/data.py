@@ -259,7 +259,7 @@ async def follow(
     return data._replace(
         adopted=adopted,
         directories_are_as_before=are_as_before,
-        is_decided_anew=await data.store.get(data.keys.behind(configuration.node_id)) is not None,
+        is_decided_anew=follower.mirror.get(data.keys.behind(configuration.node_id)) is not None,
     )
 
 

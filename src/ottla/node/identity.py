@@ -26,8 +26,9 @@ NODES_DIRECTORY = "nodes"
 partition has this name."""
 
 
-LOST, UNSETTLED = "lost", "lost, or older than the data"
-"""What metadata is by which nobody serves, for people: that which is new, and marked as such."""
+LOST, OLD, UNSETTLED = "lost", "an old copy", "lost, or older than the data"
+"""What metadata is by which nobody serves, for people: that which is new, that which is older than
+a log directory, and that of which an earlier start has found one of the two."""
 
 
 async def is_settled(store: MetadataStore, keys: Keys) -> bool:

@@ -21,16 +21,12 @@ from ottla.log.files.layout import GENERATION, META_PROPERTIES
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import MetadataStore
 from ottla.metadata.values import decode_generations, decode_known_broker, decode_partition
-from ottla.node.identity import further_directories, look_for_other_nodes
+from ottla.node.identity import OLD, further_directories, look_for_other_nodes
 
 Directories = Mapping[str, NodeId]
 """Paths of log directories, and whose they are."""
 Ids = Mapping[str, str | None]
 """By path the id of a log directory; None: it has none that can be read."""
-
-
-OLD = "an old copy"
-"""What metadata is that is older than a log directory, for people."""
 
 
 class Doubt(NamedTuple):

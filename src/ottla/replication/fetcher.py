@@ -253,9 +253,10 @@ class Fetcher:
         except asyncio.CancelledError:
             if not self._is_stopped:
                 raise
-        if timer is not None:
-            timer.cancel()
-        self._rest = None
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._rest = None
 
     def _wake(self) -> None:
         if self._idle is not None and not self._idle.done():

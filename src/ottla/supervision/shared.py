@@ -36,6 +36,7 @@ from ottla.node.giving_up import METADATA_FILE
 from ottla.node.identity import (
     LOST,
     NODES_DIRECTORY,
+    OLD,
     STORE_CLUSTER,
     UNSETTLED,
     agree_on_cluster,
@@ -49,7 +50,7 @@ from ottla.node.identity import (
 from ottla.node.interbroker import INTER_BROKER_HOST, SECRET_BYTES, InterBroker
 from ottla.node.left_out import left_out, tell
 from ottla.node.lost_acls import refuse_to_open_all
-from ottla.node.restored import OLD, doubt_of
+from ottla.node.restored import doubt_of
 from ottla.supervision.errands import Socket
 from ottla.supervision.layout import ListenerPorts, node_directory, node_ids
 

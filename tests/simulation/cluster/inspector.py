@@ -2,9 +2,7 @@
 
 import gc
 import random
-from types import FrameType, MethodType
 
-from ottla.env.sync_queue import SyncJob
 from ottla.ids import TopicPartition
 from ottla.log.aborted import aborted_transactions
 from tests.campaigns.administering.records import CONTROL, TRANSACTIONAL
@@ -144,10 +142,9 @@ class Inspector:
         """Find what a process that has stopped has not let go of."""
         gc.collect()  # What nobody can reach is closed by that, here as there.
         jobs = sum(job.life is machine.life for job in self.world.jobs.alive)
-        paths = machine.descriptors.paths
-        files = machine.descriptors.count - _count_named_by_jobs(paths)
+        files = machine.descriptors.count_kept()
         if jobs or files:
-            paths = ", ".join(sorted(paths.values()))
+            paths = ", ".join(sorted(machine.descriptors.paths.values()))
             self.world.problem(
                 f"{machine.name} has stopped, and there are {jobs} jobs, {files} files: {paths}"
             )
@@ -227,18 +224,3 @@ def _end_of(data):
     """Return the offset after the last whole batch."""
     last = list(batches(data))[-1]
     return last["base_offset"] + last["last_offset_delta"] + 1
-
-
-def _count_named_by_jobs(files):
-    """Return how many of open files, by id, nobody has any more but a sync that has ended.
-
-    It may be at work still in a frame of the loop that stands below this one, and let go later.
-    """
-    found = [one for one in gc.get_objects() if id(one) in files]
-    count = 0
-    while found:
-        file = found.pop()
-        count += all(
-            isinstance(one, (SyncJob, MethodType, FrameType)) for one in gc.get_referrers(file)
-        )
-    return count
