@@ -104,6 +104,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         tasks = self.life.tasks
         tasks[task] = None
         task.add_done_callback(lambda done: tasks.pop(done, None))
+        if self.life.is_dead:  # What ends with it may want to tidy up: that never begins.
+            task._log_destroy_pending = False
+            coro.close()
         return task
 
     def call_soon(self, callback, *arguments, context=None):
@@ -178,6 +181,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._timers[:] = [timer for timer in self._timers if timer[2].life is not life]
         heapify(self._timers)
         mine, self.life = self.life, life
+        running = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)  # A job's thread, which may end a life, has none.
         self._is_burying = True
         try:
             for task in list(life.tasks):
@@ -186,6 +191,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                     task.get_coro().close()
         finally:
             self._is_burying = False
+            asyncio._set_running_loop(running)
             self.life = mine
         life.tasks.clear()
 
