@@ -100,10 +100,11 @@ class FollowerFetch:
         yield from self._take(replicas, session, request, answer)
         epoch = session.epoch
         max_bytes = min(request.max_bytes, self._response_bytes_max)
-        yield from self._read(sessions, session, max_bytes, answer)
         wait_ms = min(request.max_wait_ms, self._wait_ms_max)
+        may_wait = wait_ms > 0 and request.min_bytes > 0
+        yield from self._read(sessions, session, max_bytes, answer, may_gather=may_wait)
         is_kept = request.session_epoch != SESSION_EPOCH_FINAL
-        if not answer.topics and wait_ms > 0 and request.min_bytes > 0:
+        if may_wait and not answer.topics:
             if not sessions.is_current(session, epoch):
                 return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, responses=[])
             answer.quiet.clear()  # It is looked at again.
@@ -168,12 +169,13 @@ class FollowerFetch:
         answer: _Answer,
         *,
         is_heard: bool = False,
+        may_gather: bool = False,
     ) -> Steps[None]:
         """Look at what is due; what is not in memory is read ahead of the loop first."""
         cold: Cold = []
         left = max_bytes
         for attempt in (cold, None):
-            found = sessions.read(session, left, attempt, is_heard=is_heard)
+            found = sessions.read(session, left, attempt, is_heard=is_heard, may_gather=may_gather)
             for count, news in enumerate(found, 1):
                 if news is not None and news.is_quiet:
                     answer.quiet.append(news)

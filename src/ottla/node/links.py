@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ottla.client.asyncio.connection import Connection
     from ottla.client.wire.settings import Address
     from ottla.env.net import Net
-    from ottla.metadata.image import MetadataImage
+    from ottla.metadata.image import BrokerImage, MetadataImage
 
 CONNECT_TIMEOUT_MS = 5_000
 """For one connection, the login included."""
@@ -36,6 +36,10 @@ class NodeLinks:
         self._net = net
         self._node = node
         self._inter_broker = inter_broker
+
+    def registered(self, node: NodeId) -> BrokerImage | None:
+        """Return how a node is registered now, the same object until that changes; None: not."""
+        return self._image.brokers.get(node)
 
     def address_of(self, node: NodeId) -> Address:
         """Return where a node is reached now.

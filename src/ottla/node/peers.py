@@ -17,6 +17,7 @@ from ottla.coordinator.transaction.peers import UNREACHABLE, Marker, Producer
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicPartition
+from ottla.metadata.image import BrokerImage
 from ottla.node.links import NodeLinks
 from ottla.pending import Pending, pending_of
 from ottla.protocol.messages.add_partitions_to_txn import (
@@ -58,6 +59,8 @@ class Peer:
         self._links = links
         self._clock = clock
         self._connection: Connection | None = None
+        self._registered: BrokerImage | None = None
+        """Use: the registration by which the connection was last seen to lead to the node."""
         self._opening: asyncio.Lock = asyncio.Lock()
         self._waiting = 0
         self._pause_seconds = 0.0
@@ -85,7 +88,12 @@ class Peer:
         connection = self._connection
         if connection is None or connection.is_closed:
             return None
-        return connection if connection.address == self._links.address_of(self._node) else None
+        registered = self._links.registered(self._node)
+        if registered is None or registered is not self._registered:
+            if connection.address != self._links.address_of(self._node):
+                return None
+            self._registered = registered
+        return connection
 
     async def _open(self) -> Connection:
         async with self._opening:
@@ -104,7 +112,7 @@ class Peer:
                 logger.exception("node %d could not be reached, unexpectedly", self._node)
                 self._failed(fault)
                 raise KafkaError(UNREACHABLE, f"node {self._node}: {fault!r}") from fault
-            self._connection = connection
+            self._connection, self._registered = connection, None
             self._pause_seconds = 0.0
             return connection
 

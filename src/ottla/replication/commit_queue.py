@@ -56,7 +56,7 @@ class CommitWait:
 class CommitQueue:
     """The appends to one partition that wait for their commit."""
 
-    __slots__ = ("_alarm", "_clock", "_waiting")
+    __slots__ = ("_alarm", "_clock", "_waiting", "expected")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -68,6 +68,8 @@ class CommitQueue:
         self._alarm = Alarm(clock, self._expire, has_patience=True)
         """Invariant: set, while anybody waits, for no later moment than the earliest deadline; but
         for the grace after a stall."""
+        self.expected = 0
+        """Use: how many waited when a follower was last told of records; see ``gathering``."""
 
     def __len__(self) -> int:
         return len(self._waiting)

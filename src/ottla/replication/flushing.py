@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from ottla.env.executor import Executor
 from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
 from ottla.log.flush import FlushJob
 from ottla.log.log import Log
 from ottla.pending import Pending
@@ -38,6 +39,7 @@ class PartitionFlushes:
         "_is_flushing",
         "is_given_away",
         "log",
+        "synced",
     )
 
     def __init__(self, log: Log, executor: Executor) -> None:
@@ -50,6 +52,9 @@ class PartitionFlushes:
         self._between: list[Callable[[], None]] = []
         self._held: list[Pending[None]] | None = None
         """The waits for ``release``, in order. None: the partition is not held."""
+        self.synced: Callable[[TopicPartition], None] | None = None
+        """Use: told when the last of some flushes has ended well, for followers that wait. None:
+        there are none."""
         self.is_given_away = False
         """Use: this node has asked that another one leads, and does not know whether it does."""
 
@@ -61,6 +66,11 @@ class PartitionFlushes:
         too, and nobody asks there whether it has synced what it acknowledged.
         """
         return 1 if self.is_given_away else self.log.config.flush_messages
+
+    @property
+    def is_flushing(self) -> bool:
+        """Tell whether a flush is in flight, or the partition is held."""
+        return self._is_flushing
 
     @property
     def log_dir(self) -> str:
@@ -105,7 +115,7 @@ class PartitionFlushes:
                 or log.segments.unsynced  # A roll asks for a flush, too.
             ):
                 self.flush()
-            self._advance()
+            self._advanced()
             return
         waiters, self._flush_waiters = self._flush_waiters, []
         try:
@@ -128,7 +138,13 @@ class PartitionFlushes:
             self.tell()
             return
         self._flush_if_due()
+        self._advanced()
+
+    def _advanced(self) -> None:
+        """Do what follows from a flush that ended well."""
         self._advance()
+        if self.synced is not None and not self._is_flushing:
+            self.synced(self.log.topic_partition)
 
     def _flush_if_due(self) -> None:
         log = self.log

@@ -21,6 +21,7 @@ from ottla.log.segment.cold_read import COLD_READ_BYTES_MAX, ColdRead, cold_read
 from ottla.pending import Pending
 from ottla.replication.follower import Asked
 from ottla.replication.followers import FollowerAnswer, answer_follower, is_vouched_for
+from ottla.replication.gathering import Reading, gathers
 from ottla.replication.isr_changes import IsrChanges
 from ottla.replication.partition import Partition
 
@@ -32,6 +33,8 @@ COMPARED_BYTES = 1 << 16
 """What is looked at to find a batch: from an index entry on, some kilobytes as a rule."""
 WITH_DATA_MAX = 64
 """Partitions with records in one answer: each is a piece of a file."""
+GATHERED_SECONDS = 0.001
+"""So long records of which a follower could be told wait for more, at most."""
 FIRST_EPOCH = 1
 
 
@@ -111,6 +114,8 @@ class FollowerSession:
         self.waiting: Pending[None] | None = None
         """Use: the wait of its request for news; done at once when there is some."""
         self.timer: Timer | None = None
+        self.gathering: Timer | None = None
+        """Use: the wait ends then, if what it waits for has not come; see ``gathering``."""
         self.is_woken = False
         """Use: the wait ends with this turn of the loop."""
         self.asked_at = 0.0
@@ -221,58 +226,76 @@ class FollowerSessions:
         cold: list[ColdRead] | None = None,
         *,
         is_heard: bool = False,
+        may_gather: bool = False,
     ) -> Iterator[News | None]:
         """Look at each partition that is due; yield its news, or None: there is nothing to tell.
 
         What has no room in ``max_bytes`` stays due; so does, with ``cold``, what would wait for the
         device, and is noted there. The first batch of all may exceed ``max_bytes``. ``is_heard``:
-        what the request says has been noted before, see ``answer_follower``.
+        what the request says has been noted before, see ``answer_follower``. ``may_gather``: the
+        request can wait, so what is expected to be more soon stays due, unless there is news of
+        another partition.
         """
-        left, with_data = max_bytes, 0
+        reading = Reading(max_bytes, may_gather=may_gather)
         for where in list(session.due):
-            session.due.pop(where, None)
-            followed = session.partitions.pop(where, None)
-            if followed is None:
-                yield None
-                continue
-            session.partitions[where] = followed  # To the end.
-            spec = followed.spec
-            if cold is not None and self._is_comparison_cold(session.node, spec, cold):
-                self._is_cold(spec, cold)  # Both are read ahead.
-                session.due[where] = None
-                yield None
-                continue
-            has_room = left > 0 and with_data < WITH_DATA_MAX
-            if has_room and cold is not None and self._is_cold(spec, cold):
-                has_room = False
-            room_bytes = min(spec.max_bytes, left, COLD_READ_BYTES_MAX) if has_room else 0
-            try:
-                found = self._look_at(
-                    session, spec, room_bytes, is_first=not with_data, is_heard=is_heard
-                )
-            except KafkaError as error:
-                del session.partitions[where]
-                yield News(spec, error.as_value())
-                continue
-            if found.region is not None:
-                left -= found.region.length_bytes
-                with_data += 1
-            elif self._has_more(session, where) and (
-                not has_room or (with_data and not found.parts)  # A batch may be larger than that.
-            ):
-                session.due[where] = None
-            news = followed.news(found)
-            if news is not None and news.is_quiet:
-                session.due[where] = None
-            yield news
+            yield self._read_one(session, where, reading, cold, is_heard=is_heard)
+        if not reading.may_gather:
+            for where in reading.put_off:
+                yield self._read_one(session, where, reading, cold, is_heard=True)
+
+    def _read_one(
+        self,
+        session: FollowerSession,
+        where: TopicPartition,
+        reading: Reading,
+        cold: list[ColdRead] | None,
+        *,
+        is_heard: bool,
+    ) -> News | None:
+        session.due.pop(where, None)
+        followed = session.partitions.pop(where, None)
+        if followed is None:
+            return None
+        session.partitions[where] = followed  # To the end.
+        spec = followed.spec
+        if cold is not None and self._is_comparison_cold(session.node, spec, cold):
+            self._is_cold(spec, cold)  # Both are read ahead.
+            session.due[where] = None
+            return None
+        has_room = reading.left_bytes > 0 and reading.with_data < WITH_DATA_MAX
+        if has_room and cold is not None and self._is_cold(spec, cold):
+            has_room = False
+        try:
+            found = self._look_at(session, spec, reading, has_room=has_room, is_heard=is_heard)
+        except KafkaError as error:
+            del session.partitions[where]
+            reading.may_gather = False
+            return News(spec, error.as_value())
+        if found.region is not None:
+            reading.left_bytes -= found.region.length_bytes
+            reading.with_data += 1
+        elif self._has_more(session, where) and (
+            # Also a batch that is larger than what is left.
+            not has_room or found.is_put_off or (reading.with_data and not found.parts)
+        ):
+            session.due[where] = None
+        news = followed.news(found)
+        if news is not None and not news.is_quiet:
+            reading.may_gather = False
+            return news
+        if found.is_put_off:
+            reading.put_off.append(where)
+        if news is not None:
+            session.due[where] = None
+        return news
 
     def _look_at(
         self,
         session: FollowerSession,
         spec: FollowerSpec,
-        max_bytes: int,
+        reading: Reading,
         *,
-        is_first: bool,
+        has_room: bool,
         is_heard: bool,
     ) -> FollowerAnswer:
         partition = self._find(spec.where)
@@ -284,10 +307,13 @@ class FollowerSessions:
                 self._changes,
                 session.node,
                 spec.asked,
-                max_bytes=max_bytes,
-                is_first=is_first,
+                max_bytes=min(spec.max_bytes, reading.left_bytes, COLD_READ_BYTES_MAX)
+                if has_room
+                else 0,
+                is_first=not reading.with_data,
                 is_heard=is_heard,
                 is_full=not spec.max_bytes,
+                may_gather=reading.may_gather,
             )
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{spec.where}: {error}") from error
@@ -338,9 +364,25 @@ class FollowerSessions:
         over = lambda: self._stop_waiting(session)  # noqa: E731 - it is both
         session.timer = self._clock.call_later(seconds, over)
         pending.on_cancel(over, over)
-        if any(self._has_more(session, where) for where in session.due):
-            self._wake(session)
+        if session.due:
+            self._look_for_more(session)
         return pending
+
+    def _look_for_more(self, session: FollowerSession) -> None:
+        """Do as ``grown`` for all that is due already."""
+        for where in session.due:
+            if self._has_more(session, where):
+                self._tell_of(session, self._find(where))
+
+    def _tell_of(self, session: FollowerSession, partition: Partition, more: int = 0) -> None:
+        """End the wait for new records of a partition: soon, if it gathers; see ``grown``."""
+        if session.waiting is None or session.is_woken:
+            return
+        if not gathers(partition, more):
+            self._wake(session)
+        elif session.gathering is None:
+            over = lambda: self._wake(session)  # noqa: E731 - a function's name says less
+            session.gathering = self._clock.call_later(GATHERED_SECONDS, over)
 
     def _has_more(self, session: FollowerSession, where: TopicPartition) -> bool:
         followed = session.partitions.get(where)
@@ -356,6 +398,9 @@ class FollowerSessions:
         if session.timer is not None:
             session.timer.cancel()
             session.timer = None
+        if session.gathering is not None:
+            session.gathering.cancel()
+            session.gathering = None
         waiting, session.waiting = session.waiting, None
         if waiting is not None and not waiting.is_cancelled:
             waiting.resolve(None)
@@ -383,9 +428,15 @@ class FollowerSessions:
             if followed is not None:
                 session.due[where] = None
                 if followed.spec.max_bytes:
-                    self._wake(session)
+                    self._tell_of(session, partition, 1)
             elif session.node in partition.state.replicas:
                 self._let_go(session)
+
+    def synced(self, where: TopicPartition) -> None:
+        """Take note that this node has synced all it has of a partition: nothing more gathers."""
+        for session in self._sessions.values():
+            if session.gathering is not None and where in session.due:
+                self._wake(session)
 
     def moved(self, where: TopicPartition) -> None:
         """Take note that a high watermark moved: it is told with the next answer.

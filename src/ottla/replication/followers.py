@@ -14,6 +14,7 @@ from ottla.log.contents.leader_epochs import EpochEnd
 from ottla.records.region import Region
 from ottla.replication.divergence import divergence, end_of_what_is_left, shares_nothing_known
 from ottla.replication.follower import Asked
+from ottla.replication.gathering import follower_told, gathers
 from ottla.replication.isr_changes import IsrChanges
 from ottla.replication.partition import Partition
 
@@ -32,6 +33,8 @@ class FollowerAnswer(NamedTuple):
     begins_at: int | None = None
     """The follower ends below the batch that holds the log start offset: it has to begin anew where
     that batch begins, for no part of a batch can be left out."""
+    is_put_off: bool = False
+    """There is something new, and more is expected at once: nothing is read yet."""
 
     @property
     def parts(self) -> bool:
@@ -49,15 +52,17 @@ def answer_follower(
     is_first: bool = True,
     is_heard: bool = False,
     is_full: bool = False,
+    may_gather: bool = False,
 ) -> FollowerAnswer:
     """Answer what ``node`` asks of a partition that this node leads. May block on a cold index.
 
     ``max_bytes`` 0: nothing is read, the fetch is only noted. ``is_first``: the first batch is
     whole whatever its size; else it is left out when it is larger. ``is_heard``: this fetch has
     been noted already, when it came, and has waited since. ``is_full``: it has no space for more,
-    see ``IsrChanges.follower_fetched``. Raises KafkaError: as ``Partition.check_leader`` with the
-    epoch asked for, and ``Partition.follower_fetched``; OFFSET_OUT_OF_RANGE above the end, and for
-    an epoch of which nothing is known here.
+    see ``IsrChanges.follower_fetched``. ``may_gather``: records may be put off, see ``gathering``.
+    Raises KafkaError: as ``Partition.check_leader`` with the epoch asked for, and
+    ``Partition.follower_fetched``; OFFSET_OUT_OF_RANGE above the end, and for an epoch of which
+    nothing is known here.
     """
     partition.check_leader(asked.leader_epoch)
     log = partition.log
@@ -75,22 +80,42 @@ def answer_follower(
         if left is not None:
             return at._replace(diverging=left)
     if offset > log.log_end_offset:
-        if epoch < 0:  # It holds nothing, and begins where another leader's log began.
-            return at._replace(diverging=EpochEnd(asked.leader_epoch, log.log_end_offset))
-        why = f"{partition.topic_partition}: {offset} is above the end {log.log_end_offset}"
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
+        return _above(partition, asked)
     if not is_heard:
         changes.follower_fetched(partition, node, offset, asked.broker_epoch, is_full=is_full)
-    region = None
+    region, is_put_off = None, False
     if offset < log.log_end_offset and max_bytes and not partition.is_held:
-        result = log.read(
-            max(offset, log.log_start_offset),
-            max_bytes=max_bytes,
-            upper_offset=log.log_end_offset,
-            min_one_message=is_first,
-        )
-        region = None if result.first_batch_incomplete else result.region
-    return FollowerAnswer(partition.high_watermark, log.log_start_offset, region=region)
+        is_put_off = may_gather and gathers(partition)
+        if not is_put_off:
+            region = _region(partition, offset, max_bytes, is_first=is_first)
+    return FollowerAnswer(
+        partition.high_watermark, log.log_start_offset, region=region, is_put_off=is_put_off
+    )
+
+
+def _above(partition: Partition, asked: Asked) -> FollowerAnswer:
+    """Answer a follower that ends above this log. Raises KafkaError."""
+    log = partition.log
+    if asked.last_fetched_epoch < 0:  # It holds nothing, and begins where another leader's began.
+        end = EpochEnd(asked.leader_epoch, log.log_end_offset)
+        return FollowerAnswer(partition.high_watermark, log.log_start_offset, diverging=end)
+    why = f"{partition.topic_partition}: {asked.fetch_offset} is above the end {log.log_end_offset}"
+    raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
+
+
+def _region(partition: Partition, offset: int, max_bytes: int, *, is_first: bool) -> Region | None:
+    """Return the batches from ``offset`` on; None if not even the first has room."""
+    log = partition.log
+    result = log.read(
+        max(offset, log.log_start_offset),
+        max_bytes=max_bytes,
+        upper_offset=log.log_end_offset,
+        min_one_message=is_first,
+    )
+    if result.first_batch_incomplete:
+        return None
+    follower_told(partition)
+    return result.region
 
 
 def is_vouched_for(partition: Partition, node: NodeId, asked: Asked) -> bool:

@@ -127,6 +127,7 @@ class Replicas:
                 _let_go(partition)
                 return
             partition.grown = self.sessions.grown
+            partition.synced = self.sessions.synced
             if self._standing is not None:
                 partition.may_take = self._standing.may_take
                 partition.confirm = self._standing.confirm
@@ -253,4 +254,4 @@ class Replicas:
 
 def _let_go(partition: Partition) -> None:
     """Let a partition ask nobody who follows it."""
-    partition.grown = partition.may_take = partition.confirm = None
+    partition.grown = partition.synced = partition.may_take = partition.confirm = None
