@@ -22,6 +22,11 @@ _CLOCK_OF_A_PROCESS = 2
 """CPUCLOCK_SCHED: with a process's number, what clock_getcpuclockid(3) returns."""
 
 
+def cpu_seconds(pid: int) -> float:
+    """Return user and system time of a process, in seconds, to the microsecond."""
+    return time.clock_gettime(~pid << 3 | _CLOCK_OF_A_PROCESS)
+
+
 class PeerFailed(RuntimeError):
     """The broker did not start, or stopped by itself. The message carries the end of its log."""
 
@@ -167,7 +172,7 @@ class Peer:
 
     def cpu_seconds(self) -> float:
         """Return user and system time of the process, in seconds, to the microsecond."""
-        return time.clock_gettime(~self.pid << 3 | _CLOCK_OF_A_PROCESS)
+        return cpu_seconds(self.pid)
 
     def user_and_system_seconds(self) -> tuple[float, float]:
         """Return both apart, at the kernel's tick: what the program does, and the kernel for it."""

@@ -38,7 +38,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,9 @@ Repair = Callable[[], None]
 class Campaign:
     """One cluster, its load, and what has been found."""
 
+    host_options: Mapping[str, object] = {}
+    """Of the nodes, besides the cluster's own."""
+
     def __init__(self, cluster: Cluster, options: argparse.Namespace) -> None:
         self._cluster = cluster
         self._options = options
@@ -101,11 +104,24 @@ class Campaign:
 
     def begin(self) -> None:
         """Make the topic and start all clients."""
+        self.create(TOPIC, PARTITIONS)
+        for each in self._clients:
+            each.start()
+        self._wait_until_well()
+
+    def create(self, topic: str, partitions: int, **configs: str) -> None:
+        """Make a topic of three replicas; ``configs`` have _ for each dot of their names.
+
+        Its records are of 2023: without a word on that they would be too old to be kept.
+        """
+        configs = {"min_insync_replicas": "2", "retention_ms": "-1", **configs}
         wanted = {
-            "name": TOPIC,
-            "num_partitions": PARTITIONS,
+            "name": topic,
+            "num_partitions": partitions,
             "replication_factor": REPLICAS,
-            "configs": [{"name": "min.insync.replicas", "value": "2"}],
+            "configs": [
+                {"name": name.replace("_", "."), "value": value} for name, value in configs.items()
+            ],
         }
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
@@ -116,9 +132,6 @@ class Campaign:
             if time.monotonic() > deadline:
                 raise AssertionError(created)
             time.sleep(0.1)
-        for each in self._clients:
-            each.start()
-        self._wait_until_well()
 
     @property
     def _clients(self) -> list[Client]:
@@ -151,7 +164,7 @@ class Campaign:
     def round(self, number: int, fault: str) -> None:
         """Let it happen, repair it, judge."""
         names = [self._chosen(name) for name in fault.split("+")]
-        nodes = self._victims(len(names))
+        nodes = self._victims(names)
         where = f"round {number}: " + ", ".join(
             f"{name} of {node}" for name, node in zip(names, nodes, strict=True)
         )
@@ -169,7 +182,7 @@ class Campaign:
                 continue  # Both befall one host, which is down already.
             repairs.append(self._befall(name, node))
         took = None
-        if len(names) == 1 and names[0] in REPLACING:
+        if len(names) == 1 and names[0] in REPLACING and theirs:
             took = self._served_by_others(theirs, nodes[0], begun)
             if took is None:
                 self.problems.append(
@@ -190,13 +203,16 @@ class Campaign:
         for at in range(known, len(self.problems)):
             self.problems[at] = f"{where}: {self.problems[at]}"
         told = "" if took is None else f", served after {took * 1000:.0f} ms"
-        _say(f"{where}{told}, well after {self.settled[-1]} ms, {self.problem_count} problems")
+        say(f"{where}{told}, well after {self.settled[-1]} ms, {self.problem_count} problems")
 
-    def _victims(self, count: int) -> list[int]:
-        """Return the hosts that it befalls: the first leads something; the others are others."""
+    def between(self) -> None:
+        """Do what is to be done between two rounds."""
+
+    def _victims(self, names: Sequence[str]) -> list[int]:
+        """Return whom each befalls: the first leads something; the others are others."""
         first = self._leaders.of(self._rng.randrange(PARTITIONS)).node
         others = [node for node in self._cluster.hosts if node != first]
-        return [first, *self._rng.sample(others, count - 1)]
+        return [first, *self._rng.sample(others, len(names) - 1)]
 
     @property
     def problem_count(self) -> int:
@@ -342,16 +358,20 @@ def histogram(times_ms: list[int]) -> dict[str, Any]:
     }
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Tell progress."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-def run(directory: Path, options: argparse.Namespace) -> dict[str, Any]:
+def run(directory: Path, options: argparse.Namespace, kind: type[Campaign]) -> dict[str, Any]:
     """Run all rounds; return the report. Raises Impossible."""
-    with ExitStack() as stack:
-        cluster = Cluster(directory, session_ms=options.session_ms, members=options.etcd)
-        stack.enter_context(cluster)
-        campaign = Campaign(cluster, options)
+    with Cluster(
+        directory,
+        session_ms=options.session_ms,
+        members=options.etcd,
+        options=kind.host_options,
+    ) as cluster:
+        campaign = kind(cluster, options)
         campaign.begin()
         began = time.monotonic()
         try:
@@ -359,15 +379,16 @@ def run(directory: Path, options: argparse.Namespace) -> dict[str, Any]:
                 if options.minutes and time.monotonic() - began > options.minutes * 60:
                     break
                 campaign.round(number, options.faults[number % len(options.faults)])
+                campaign.between()
             campaign.end()
         except Stuck:
-            _say("it does not come back")
+            say("it does not come back")
         return {**campaign.report(), "seconds": round(time.monotonic() - began)}
 
 
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def command_line(description: str) -> argparse.ArgumentParser:
+    """Return what all campaigns of this kind understand."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=0.0, help="begin no round after that")
     parser.add_argument("--session-ms", type=int, default=2_000)
@@ -383,7 +404,11 @@ def main() -> int:
     parser.add_argument("--faults", type=lambda text: text.split(","), default=["power+cut", "any"])
     parser.add_argument("--directory", type=Path, help="keeps logs and data there; must not exist")
     parser.add_argument("-o", "--output", type=Path, help="the report; else to standard output")
-    options = parser.parse_args()
+    return parser
+
+
+def main(options: argparse.Namespace, kind: type[Campaign] = Campaign) -> int:
+    """Run a campaign, print its report, return the exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # By way of the unmounting.
     if shutil.which("etcd") is None:
         print("cannot run here: there is no etcd", file=sys.stderr)
@@ -396,7 +421,7 @@ def main() -> int:
             directory = options.directory
             directory.mkdir()
         try:
-            report = run(directory, options)
+            report = run(directory, options, kind)
         except (Impossible, ImpossibleVolume) as error:
             print(f"cannot run here: {error}", file=sys.stderr)
             return 2
@@ -408,4 +433,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(command_line(__doc__).parse_args()))

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,8 @@ one of its connections comes or goes; ``send_offsets_to_transaction`` waits for 
 
 class Writer(threading.Thread):
     """Writes numbered transactions until there are enough of them in all."""
+
+    topic = TOPIC
 
     def __init__(self, name: str, bootstrap: str, partitions: int, enough: threading.Event) -> None:
         super().__init__(daemon=True, name=name)
@@ -110,7 +112,7 @@ class Writer(threading.Thread):
         number, key = self.number, f"{self.name} {self.number}".encode()
         producer.begin_transaction()
         for index in range(self.partitions):
-            producer.produce(TOPIC, key, key, partition=index)
+            producer.produce(self.topic, key, key, partition=index)
         offset = TopicPartition(INPUT, 0, number)
         with self.timed("offsets"):
             producer.send_offsets_to_transaction([offset], group, CALL_SECONDS)
@@ -167,7 +169,7 @@ class Writer(threading.Thread):
             return producer
 
 
-def read_committed(bootstrap: str, partitions: int) -> Counter[tuple[bytes, int]]:
+def read_committed(bootstrap: str, partitions: int, topic: str) -> Counter[tuple[bytes, int]]:
     """Return how often each (key, partition) can be read, up to the ends of the partitions."""
     consumer = Consumer(
         {
@@ -179,7 +181,7 @@ def read_committed(bootstrap: str, partitions: int) -> Counter[tuple[bytes, int]
             **QUIET,
         }
     )
-    consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(partitions)])
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     found: Counter[tuple[bytes, int]] = Counter()
     at_end: set[int] = set()
     deadline = time.monotonic() + STALL_SECONDS
@@ -196,9 +198,11 @@ def read_committed(bootstrap: str, partitions: int) -> Counter[tuple[bytes, int]
     return found
 
 
-def judge(writers: list[Writer], bootstrap: str, partitions: int) -> list[str]:
+def judge(
+    writers: Sequence[Writer], bootstrap: str, partitions: int, topic: str = TOPIC
+) -> list[str]:
     """Return what was promised and is not so."""
-    found, wrong = read_committed(bootstrap, partitions), []
+    found, wrong = read_committed(bootstrap, partitions, topic), []
     for writer in writers:
         for number in range(1, writer.number + 1):
             key = f"{writer.name} {number}".encode()
@@ -220,7 +224,7 @@ def judge(writers: list[Writer], bootstrap: str, partitions: int) -> list[str]:
     return wrong
 
 
-def wait_until_all_is_over(bootstrap: str) -> list[str]:
+def wait_until_all_is_over(bootstrap: str, name: str = TOPIC) -> list[str]:
     """Wait for the end of what was left open by its writer; return what stays open."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     deadline = time.monotonic() + STALL_SECONDS
@@ -235,9 +239,9 @@ def wait_until_all_is_over(bootstrap: str) -> list[str]:
                     **QUIET,
                 }
             )
-            topic = admin.list_topics(TOPIC, CALL_SECONDS).topics[TOPIC]
+            topic = admin.list_topics(name, CALL_SECONDS).topics[name]
             offsets[isolation] = {
-                index: consumer.get_watermark_offsets(TopicPartition(TOPIC, index), CALL_SECONDS)[1]
+                index: consumer.get_watermark_offsets(TopicPartition(name, index), CALL_SECONDS)[1]
                 for index in topic.partitions
             }
             consumer.close()

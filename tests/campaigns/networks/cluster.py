@@ -15,7 +15,7 @@ from typing import Self
 from tests.campaigns.networks.network import Network
 from tests.campaigns.powercuts.volume import Volume, cut_power
 from tools.ottla_peer import OttlaPeer
-from tools.peer import Peer, PeerFailed
+from tools.peer import Peer, PeerFailed, cpu_seconds
 
 PORT = 9092
 ETCD_PORT = 2379
@@ -35,9 +35,13 @@ OPTIONS = {
 class Host(OttlaPeer):
     """The node of one machine."""
 
-    def __init__(self, network: Network, node: int, directory: Path, etcd: str, session_ms: int):
-        own = {"node.id": node, "broker.session.timeout.ms": session_ms, "ottla.cluster": etcd}
-        super().__init__(directory / f"host-{node}" / "volume" / "data", {**OPTIONS, **own})
+    def __init__(
+        self, network: Network, node: int, directory: Path, etcd: str, options: Mapping[str, object]
+    ) -> None:
+        own = {"node.id": node, "ottla.cluster": etcd}
+        super().__init__(
+            directory / f"host-{node}" / "volume" / "data", {**OPTIONS, **options, **own}
+        )
         self.machine = f"host{node}"
         self._network = network
         self.host = network.address(self.machine)
@@ -106,17 +110,30 @@ class EtcdMember:
             process.kill()
             process.wait()
 
+    def cpu_seconds(self) -> float:
+        """Return user and system time of the process that runs; 0 when none does."""
+        return 0.0 if self._process is None else cpu_seconds(self._process.pid)
+
 
 class Cluster:
     """All of it; a context manager. Who enters it is on a client's machine from then on."""
 
-    def __init__(self, directory: Path, *, session_ms: int, hosts: int = 3, members: int = 1):
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        session_ms: int,
+        hosts: int = 3,
+        members: int = 1,
+        options: Mapping[str, object] | None = None,
+    ) -> None:
+        """``members``: of etcd; ``options``: of the nodes, besides OPTIONS."""
         machines = [f"host{node}" for node in range(1, hosts + 1)]
         self.etcd_machines = [f"etcd{number}" for number in range(1, members + 1)]
         self.network = Network([*machines, *self.etcd_machines, CLIENTS])
         self._stack = ExitStack()
         self.directory = directory
-        self._session_ms = session_ms
+        self._options = {"broker.session.timeout.ms": session_ms, **(options or {})}
         self.hosts: dict[int, Host] = {}
         self.volumes: dict[int, Volume] = {}
         self.members: list[EtcdMember] = []
@@ -142,7 +159,7 @@ class Cluster:
                 volume = Volume(place, size_mib=768)
                 self.volumes[node] = stack.enter_context(volume)
                 host = Host(
-                    self.network, node, self.directory, f"etcd://{endpoints}/test", self._session_ms
+                    self.network, node, self.directory, f"etcd://{endpoints}/test", self._options
                 )
                 self.hosts[node] = host
                 stack.callback(self._end, host)
