@@ -72,6 +72,8 @@ class Soak(Campaign):
         )
         self._began = time.monotonic()
         self._sampled = 0.0
+        self._told: set[str] = set()
+        """Use: problems of which a line of progress was printed."""
         self._cpu_before = self._cpu_seconds()
 
     def begin(self) -> None:
@@ -89,7 +91,12 @@ class Soak(Campaign):
             if time.monotonic() > self._sampled + SAMPLE_SECONDS:
                 self._sample()
             time.sleep(0.2)
-        self.problems += self._others.look()
+        found = self._others.look()
+        self.problems += found
+        for problem in (*found, *self._others.problems):
+            if problem not in self._told:
+                say(problem)
+                self._told.add(problem)
 
     def end(self) -> None:
         """Stop the load and judge all."""
@@ -135,6 +142,7 @@ class Soak(Campaign):
 
     def _sample(self) -> None:
         self._sampled = time.monotonic()
+        told = []
         for node, host in self._cluster.hosts.items():
             try:
                 taken = sample(host.pid, host.data, self._sampled - self._began)
@@ -142,6 +150,8 @@ class Soak(Campaign):
                 say(f"node {node} cannot be looked at: {error}")
                 continue
             self._lives.add(node, host.pid, taken)
+            told.append(f"node {node} {taken.private_kib / 1024:.1f} MiB")
+        say(f"private: {', '.join(told)}")
 
     def _cpu_seconds(self) -> float:
         """Return what all of it has used: ourselves, the living and the ended processes."""

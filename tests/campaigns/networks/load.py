@@ -47,7 +47,6 @@ class Leaders:
         self.bootstraps = bootstraps
         self._lock = threading.Lock()
         self._known = [Leader(-1, -1)] * partitions
-        self._isrs: list[list[int]] = [[]] * partitions
         self._heard = 0.0
         self._not_before = dict.fromkeys(bootstraps, 0.0)
         """Use: when each may be asked again before the others."""
@@ -62,9 +61,18 @@ class Leaders:
         return self._known[partition]
 
     def isrs(self) -> list[list[int]]:
-        """Return the in-sync replicas of all partitions, as one node says."""
-        self._ask()
-        return self._isrs
+        """Return the replicas of each partition that all nodes take for in sync.
+
+        One node is not enough: it may have been cut off, and not have heard yet of what it missed.
+        """
+        told = []
+        with self._lock:
+            for node in self.bootstraps:
+                found: list[list[int]] = []
+                with suppress(OSError, Closed):
+                    found = self._ask_one(node)
+                told.append(found or [[]] * len(self._known))
+        return [sorted(set.intersection(*map(set, each))) for each in zip(*told, strict=True)]
 
     def _ask(self) -> None:
         with self._lock:
@@ -79,7 +87,8 @@ class Leaders:
                         return
                 self._not_before[node] = time.monotonic() + SILENT_FOR_SECONDS
 
-    def _ask_one(self, node: int) -> bool:
+    def _ask_one(self, node: int) -> list[list[int]]:
+        """Return the in-sync replicas of all partitions, as a node says; [] if it knows not all."""
         with WireClient(self.bootstraps[node], timeout_seconds=SILENCE_SECONDS) as client:
             answer = client.call("metadata", 9, topics=[{"name": TOPIC}])
         found = answer["topics"][0]["partitions"]
@@ -90,10 +99,10 @@ class Leaders:
             )
             if told.node >= 0 and told.epoch >= self._known[partition].epoch:
                 self._known[partition] = told
-        if len(found) == len(self._known):
-            by_index = sorted(found, key=lambda each: each["partition_index"])
-            self._isrs = [list(each["isr_nodes"]) for each in by_index]
-        return bool(found)
+        if len(found) != len(self._known):
+            return []
+        by_index = sorted(found, key=lambda each: each["partition_index"])
+        return [list(each["isr_nodes"]) for each in by_index]
 
 
 class Client(threading.Thread):
