@@ -9,6 +9,9 @@ import pytest
 
 from tests.conformance.wire.transactional_client import Client
 
+PARTITIONS = 40
+"""So many markers take a moment."""
+
 
 @pytest.fixture
 def client(wire):
@@ -48,3 +51,22 @@ def test_an_id_without_a_transaction_is_older_than_any_duration(client, wire):
     asked = {"state_filters": [], "producer_id_filters": [client.producer_id]}
     answer = wire.call("list_transactions", 1, **asked | {"duration_filter": 100_000})
     assert [one["transaction_state"] for one in answer["transaction_states"]] == ["Empty"]
+
+
+def test_who_aborts_the_next_transaction_while_one_still_ends_is_not_fenced(wire):
+    """It has the epoch that the end told it, before the markers are written."""
+    topic = f"odd-transactions-{uuid.uuid4().hex[:8]}"
+    wire.create_topic(topic, PARTITIONS)
+    for _ in range(5):
+        client = Client(wire)
+        assert client.init() == 0
+        assert set(client.add(*((topic, index) for index in range(PARTITIONS))).values()) == {0}
+        who = {"transactional_id": client.name, "producer_id": client.producer_id}
+        for epoch, committed in ((0, True), (1, False)):
+            asked = who | {"producer_epoch": client.epoch + epoch, "committed": committed}
+            wire.send_frame(wire.encode("end_txn", 5, **asked))
+        ended, aborted = (wire.decode("end_txn", 5, wire.receive_frame()) for _ in range(2))
+        assert ended["error_code"] == 0
+        assert aborted["error_code"] in (0, 51)
+        client.epoch += 1 + (aborted["error_code"] == 0)
+        assert client.end(commit=False) == (0, 1)

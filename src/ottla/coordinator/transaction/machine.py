@@ -274,7 +274,7 @@ def _end(known: Transaction, event: EndTransaction, now_ms: int, *, pending: boo
         return UNKNOWN
     if known.producer_epoch != event.producer_epoch:
         return FENCED
-    if pending:
+    if pending or known.state in PREPARED:
         return CONCURRENT
     if known.state is TransactionState.ONGOING:
         prepared = known._replace(
@@ -285,26 +285,28 @@ def _end(known: Transaction, event: EndTransaction, now_ms: int, *, pending: boo
             client_version=0,
         )
         return Write(prepared, DONE)
-    if known.state is _prepared(event):
-        return CONCURRENT
     return DONE if known.state is _completed(event) else IMPOSSIBLE
 
 
 def _end_bumping(
     known: Transaction, event: EndTransaction, now_ms: int, *, pending: bool
 ) -> Outcome:
-    """End a transaction of version 2, whose epoch tells repeated requests from new ones."""
+    """End a transaction of version 2, whose epoch tells repeated requests from new ones.
+
+    While an end is under way nobody is fenced: a client that has its answer may begin another
+    transaction, and abort it, before the markers of the last one are written.
+    """
     state = known.state
     is_of_former_id = _is_of_former_id(known, event)
     if known.producer_id != event.producer_id and not is_of_former_id:
         return UNKNOWN
+    if pending or state in PREPARED:
+        return CONCURRENT
     is_repeated = is_of_former_id or event.producer_epoch + 1 == known.producer_epoch
     is_current = event.producer_epoch == known.producer_epoch and not is_of_former_id
-    may_be_current, may_be_repeated = state not in PREPARED, state in _ENDED
-    if not ((is_current and may_be_current) or (is_repeated and may_be_repeated)):
+    is_repeated = is_repeated and state in _ENDED
+    if not (is_current or is_repeated):
         return FENCED
-    if pending or state is _prepared(event):
-        return CONCURRENT
     if is_repeated:
         is_done = state is _completed(event)
         done = Answer(ErrorCode.NONE, known.producer_id, known.producer_epoch)
@@ -316,7 +318,7 @@ def _end_bumping(
     return _prepare_bumping(known, event, now_ms)
 
 
-_ENDED = PREPARED | {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+_ENDED = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 
 def _is_of_former_id(known: Transaction, event: EndTransaction) -> bool:
