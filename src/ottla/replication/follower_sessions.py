@@ -372,7 +372,12 @@ class FollowerSessions:
         """Do as ``grown`` for all that is due already."""
         for where in session.due:
             if self._has_more(session, where):
-                self._tell_of(session, self._find(where))
+                try:
+                    partition = self._find(where)
+                except KafkaError:  # It is not led here any more: that is news.
+                    self._wake(session)
+                    return
+                self._tell_of(session, partition)
 
     def _tell_of(self, session: FollowerSession, partition: Partition, more: int = 0) -> None:
         """End the wait for new records of a partition: soon, if it gathers; see ``grown``."""

@@ -102,6 +102,18 @@ def test_a_wait_ends_with_the_next_append_or_with_its_time(leading, words):
     assert waiting.is_done
 
 
+def test_a_wait_ends_at_once_when_what_is_due_is_led_elsewhere_by_now(leading, words):
+    """A request is served in steps, so leadership may move between its reading and its wait."""
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    leading.ask(session, leading.spec(0, last_epoch=-1))
+    leading.node.append((0, words.batch(b"x")))
+    state = leading.node.partition().state
+    leading.node.change(leading.node.led(0, leader=NodeId(-1), epoch=2, isr=(2,), old=state))
+    waiting = leading.sessions.wait(session, 0.5)
+    leading.node.clock.advance(0)
+    assert waiting.is_done
+
+
 def append_and_acknowledge(leading, words):
     """Append one record; return the session, in which the follower has said that it has it."""
     session = leading.sessions.begin(OTHER, REGISTERED)
