@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Response
-from ottla.handlers.fetch_data import data_of, refused_data
+from ottla.handlers.fetch_data import data_of, refuse_all, refused_data
 from ottla.handlers.fetch_session import SESSION_EPOCH_FINAL, SESSION_EPOCH_INITIAL
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.metadata.image import MetadataImage
@@ -90,7 +90,7 @@ class FollowerFetch:
         replicas, broker = self._replica_manager.replicas, self._image.brokers.get(node)
         is_known = broker is not None and broker.epoch == broker_epoch
         if replicas is None or not is_known or node == self._replica_manager.node_id:
-            return _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return (yield from _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         sessions = replicas.sessions
         try:
             session = _session_of(sessions, request, node, broker_epoch)
@@ -232,11 +232,7 @@ def _session_of(
     )
 
 
-def _refused(request: FetchRequest, code: ErrorCode) -> FetchResponse:
+def _refused(request: FetchRequest, code: ErrorCode) -> Steps[FetchResponse]:
     if request.session_epoch > SESSION_EPOCH_INITIAL:  # Then the next request names all.
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
-    answer = _Answer()
-    for topic in request.topics:
-        for part in topic.partitions:
-            answer.add(topic.topic_id, refused_data(part.partition, code))
-    return answer.response(0)
+    return (yield from refuse_all(request, code))

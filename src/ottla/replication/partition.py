@@ -329,6 +329,8 @@ class Partition(PartitionYields):
 
             self.view = log_was_cut(view, log.log_end_offset)
         super().release(log)
+        if self.grown is not None:  # What gathered while it was held, for followers that wait.
+            self.grown(self)
 
     @property
     def commits(self) -> CommitQueue:

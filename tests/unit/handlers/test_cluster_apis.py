@@ -103,6 +103,6 @@ def test_a_level_that_is_so_already_is_updated():
 )
 def test_one_update_that_fails_fails_all(wrong, why):
     answer = update(("g", 1, 1), wrong)
-    assert answer.error_code == ErrorCode.FEATURE_UPDATE_FAILED
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert why in answer.error_message
     assert not answer.results

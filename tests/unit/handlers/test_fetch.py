@@ -1,8 +1,11 @@
 """Fetch: codes and fields as a live Kafka answers."""
 
+from types import GeneratorType
+
 import pytest
 
 from ottla.errors import ErrorCode
+from ottla.handlers.follower_fetch import FollowerFetch
 from ottla.ids import TopicId
 from ottla.log.append import own
 from ottla.pending import Pending
@@ -13,6 +16,7 @@ from ottla.protocol.messages.fetch import (
     ReplicaState,
 )
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
+from ottla.sliced import STRIDE
 
 
 def part(index, offset=0, **fields):
@@ -160,6 +164,15 @@ def test_followers_are_refused(broker):
     assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     (found,) = parts_of(broker.fetch(request(part(0), replica_id=-2), 12))
     assert found.error_code == 0
+
+
+def test_a_follower_that_names_many_partitions_is_refused_in_slices(broker):
+    manager = broker.node.replica_manager
+    fetch = FollowerFetch(manager, broker.image, response_bytes_max=10**6, wait_ms_max=1000)
+    state = ReplicaState(replica_id=5)
+    steps = fetch.handle(request(*map(part, range(5_000)), replica_state=state))
+    assert isinstance(steps, GeneratorType)
+    assert sum(one is None for one in steps) >= 5_000 // STRIDE - 1
 
 
 def test_no_topics(broker):

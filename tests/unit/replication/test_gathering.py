@@ -140,3 +140,23 @@ def test_producers_that_wait_for_no_commit_are_not_waited_for(leading, words, se
     leading.node.append((0, words.batch(b"z")), acks=1)
     leading.node.clock.advance(TURN)
     assert waiting.is_done
+
+
+def test_what_gathered_while_the_log_was_held_is_told_when_it_goes_on(leading, words, session):
+    """A move to another directory takes over between two flushes."""
+    partition = leading.node.partition()
+    waiting = leading.sessions.wait(session, 0.5)
+    leading.node.append((0, words.batch(b"y")))
+    partition.between_flushes(partition.hold)
+    leading.node.executor.run_all()
+    leading.node.clock.advance(GATHERED_SECONDS)
+    leading.node.clock.advance(TURN)
+    assert waiting.is_done
+    assert not read(leading, session), "nothing is read while it is held"
+    waiting = leading.sessions.wait(leading.go_on(session), 0.5)
+    partition.log.end_hold(is_full=False)
+    partition.release(partition.log)
+    leading.node.clock.advance(TURN)
+    assert waiting.is_done
+    (news,) = leading.ask(session)
+    assert news.found.region is not None

@@ -1,7 +1,7 @@
 """UpdateFeatures, key 57: the levels of features (KIP-584, KIP-1022).
 
 Ottla has each feature at one level, which cannot be changed: an update to that level is done, any
-other fails (FEATURE_UPDATE_FAILED), all or nothing, as in Kafka 4.3.
+other fails (INVALID_UPDATE_VERSION), all or nothing, as in Kafka 4.3.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class UpdateFeatures:
             why = self._why_not(update)
             if why is not None:
                 return UpdateFeaturesResponse(
-                    error_code=ErrorCode.FEATURE_UPDATE_FAILED,
+                    error_code=ErrorCode.INVALID_UPDATE_VERSION,
                     error_message=f"{_FAILED}Invalid update version {update.max_version_level} "
                     f"for feature {update.feature}. {why}",
                 )
@@ -52,12 +52,12 @@ class UpdateFeatures:
         present = self._features.get(update.feature)
         if level < 0:
             return "A feature version cannot be less than 0."
+        if update.upgrade_type not in UPGRADE_TYPES:
+            return "The controller does not support the given upgrade type."
         if present is None:
             if not level:
                 return f"Feature {update.feature} not found."
             return "This broker does not support this feature."
-        if update.upgrade_type not in UPGRADE_TYPES:
-            return "The controller does not support the given upgrade type."
         if level > present:
             return f"This broker only supports versions 0-{present}"
         if level < present:
