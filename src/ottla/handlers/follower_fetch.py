@@ -28,12 +28,8 @@ from ottla.protocol.messages.fetch import (
 from ottla.replication.fetch import CurrentLeader, FetchedPartition, Isolation
 from ottla.replication.fetches import Cold
 from ottla.replication.follower import Asked
-from ottla.replication.follower_sessions import (
-    FollowerSession,
-    FollowerSessions,
-    FollowerSpec,
-    News,
-)
+from ottla.replication.follower_session import FollowerSession, FollowerSpec, News
+from ottla.replication.follower_sessions import FollowerSessions
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replicas import Replicas
 from ottla.sliced import STRIDE, Steps, promptly

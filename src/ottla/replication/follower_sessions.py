@@ -11,150 +11,27 @@ Knows neither requests nor bytes of the wire. Below whoever speaks Fetch. Source
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import ceil
-from typing import NamedTuple
 
-from ottla.env.clock import Clock, Timer
+from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import INT32_MAX, INT64_MAX, NodeId, TopicId, TopicPartition
+from ottla.ids import INT32_MAX, INT64_MAX, NodeId, TopicPartition
 from ottla.log.segment.cold_read import COLD_READ_BYTES_MAX, ColdRead, cold_read
 from ottla.pending import Pending
-from ottla.replication.follower import Asked
+from ottla.replication.follower_session import FollowerSession, FollowerSpec, News
 from ottla.replication.followers import FollowerAnswer, answer_follower, is_vouched_for
 from ottla.replication.gathering import Reading, gathers
 from ottla.replication.isr_changes import IsrChanges
 from ottla.replication.partition import Partition
 
-LOOKED_AT_SECONDS = 1.0
-"""So often a partition is looked at again of which a follower has all."""
-NEWLY_LED_SECONDS = 0.05
-"""A follower that has not asked yet for what it should follow is let go on at most so often."""
+NEWLY_LED_SECONDS = 0.02
+"""A follower that has not asked yet for what it should follow is let go on so often: its next
+request names that if it has heard of it by then."""
 COMPARED_BYTES = 1 << 16
 """What is looked at to find a batch: from an index entry on, some kilobytes as a rule."""
 WITH_DATA_MAX = 64
 """Partitions with records in one answer: each is a piece of a file."""
 GATHERED_SECONDS = 0.001
 """So long records of which a follower could be told wait for more, at most."""
-FIRST_EPOCH = 1
-
-
-class FollowerSpec(NamedTuple):
-    """One partition as a request of a follower names it."""
-
-    where: TopicPartition
-    topic_id: TopicId
-    asked: Asked
-    max_bytes: int
-    """0: it has no space for records, and is told of all else."""
-    log_start_offset: int = 0
-    """Where the follower's own log starts."""
-    high_watermark: int = INT64_MAX
-    """What the follower knows, if consumers wait there for more (KIP-1166); else above all."""
-
-
-class Followed:
-    """One partition of a session."""
-
-    __slots__ = ("spec", "told_high_watermark", "told_start_offset")
-
-    def __init__(self, spec: FollowerSpec) -> None:
-        self.spec = spec
-        self.told_high_watermark = -1
-        self.told_start_offset = -1
-
-    def is_as(self, spec: FollowerSpec) -> bool:
-        """Tell whether it was asked for under the same leadership before."""
-        own = self.spec
-        return (own.topic_id, own.asked.leader_epoch) == (spec.topic_id, spec.asked.leader_epoch)
-
-    def news(self, found: FollowerAnswer) -> News | None:
-        """Return what the follower is to be told now; None: nothing.
-
-        It is taken for told, but for what is quiet, and for what comes with a cut: the follower
-        takes no more of that than where to cut.
-        """
-        if found.parts:
-            return News(self.spec, found)
-        if (
-            found.region is not None
-            or found.high_watermark > self.spec.high_watermark
-            or found.log_start_offset != self.told_start_offset
-        ):
-            self.told_high_watermark = found.high_watermark
-            self.told_start_offset = found.log_start_offset
-            return News(self.spec, found)
-        if found.high_watermark != self.told_high_watermark:
-            return News(self.spec, found, is_quiet=True)
-        return None
-
-
-class News(NamedTuple):
-    """What a follower is to be told of one partition."""
-
-    spec: FollowerSpec
-    found: FollowerAnswer | KafkaError
-    is_quiet: bool = False
-    """Nothing but the high watermark has moved, and nobody waits for that: it goes along with an
-    answer, and is the reason of none. Until it is ``told`` the partition stays due."""
-
-
-class FollowerSession:
-    """What one follower follows here."""
-
-    def __init__(self, node: NodeId, broker_epoch: int, session_id: int) -> None:
-        self.node = node
-        self.broker_epoch = broker_epoch
-        self.session_id = session_id
-        self.epoch = FIRST_EPOCH
-        """The epoch that the next request must carry."""
-        self.partitions: dict[TopicPartition, Followed] = {}
-        """Invariant: those looked at last come last."""
-        self.due: dict[TopicPartition, None] = {}
-        """Those to be looked at: named by the request, or moved since. May hold others."""
-        self.waiting: Pending[None] | None = None
-        """Use: the wait of its request for news; done at once when there is some."""
-        self.timer: Timer | None = None
-        self.gathering: Timer | None = None
-        """Use: the wait ends then, if what it waits for has not come; see ``gathering``."""
-        self.is_woken = False
-        """Use: the wait ends with this turn of the loop."""
-        self.asked_at = 0.0
-        """Use: when it asked last, by the clock."""
-        self.let_go_at = 0.0
-        """Use: see NEWLY_LED_SECONDS."""
-
-    def name(self, spec: FollowerSpec) -> None:
-        """Take a partition as the request names it."""
-        before = self.partitions.pop(spec.where, None)
-        self.partitions[spec.where] = followed = Followed(spec)
-        self.due[spec.where] = None
-        if before is not None and before.is_as(spec):
-            # Else each answer would be news, and the next request would be answered at once.
-            followed.told_high_watermark = before.told_high_watermark
-            if before.told_start_offset <= spec.log_start_offset:  # Else it was not taken.
-                followed.told_start_offset = before.told_start_offset
-
-    def forget(self, where: TopicPartition, topic_id: TopicId) -> None:
-        """Follow it no more. Harmless when it is not followed."""
-        followed = self.partitions.get(where)
-        if followed is not None and followed.spec.topic_id == topic_id:
-            del self.partitions[where]
-
-    def told(self, news: News) -> None:
-        """Take note that the follower is told of ``news``, which is quiet."""
-        spec, found, _ = news
-        followed = self.partitions.get(spec.where)
-        if followed is not None and followed.spec is spec and isinstance(found, FollowerAnswer):
-            followed.told_high_watermark = found.high_watermark
-            self.due.pop(spec.where, None)
-
-    def ask_again(self, now: float) -> None:
-        """Let as many of the others be due as the time since the last request asks for."""
-        share = (now - self.asked_at) / LOOKED_AT_SECONDS
-        self.asked_at = now
-        count = min(ceil(len(self.partitions) * share), len(self.partitions))
-        for where, _ in zip(self.partitions, range(count), strict=False):
-            self.due[where] = None
 
 
 class FollowerSessions:
@@ -366,6 +243,8 @@ class FollowerSessions:
         pending.on_cancel(over, over)
         if session.due:
             self._look_for_more(session)
+        if session.unheard:
+            self._let_go(session)
         return pending
 
     def _look_for_more(self, session: FollowerSession) -> None:
@@ -400,12 +279,10 @@ class FollowerSessions:
         return followed.spec.asked.fetch_offset < partition.log.log_end_offset
 
     def _stop_waiting(self, session: FollowerSession) -> None:
-        if session.timer is not None:
-            session.timer.cancel()
-            session.timer = None
-        if session.gathering is not None:
-            session.gathering.cancel()
-            session.gathering = None
+        for timer in (session.timer, session.gathering, session.let_go_timer):
+            if timer is not None:
+                timer.cancel()
+        session.timer = session.gathering = session.let_go_timer = None
         waiting, session.waiting = session.waiting, None
         if waiting is not None and not waiting.is_cancelled:
             waiting.resolve(None)
@@ -435,6 +312,7 @@ class FollowerSessions:
                 if followed.spec.max_bytes:
                     self._tell_of(session, partition, 1)
             elif session.node in partition.state.replicas:
+                session.unheard.setdefault(where, self._clock.monotonic())
                 self._let_go(session)
 
     def synced(self, where: TopicPartition) -> None:
@@ -483,11 +361,24 @@ class FollowerSessions:
                 session.due[where] = None
                 self._wake(session)
             elif session.node in partition.state.replicas:
-                self._wake(session)
+                session.unheard.pop(where, None)
+                session.unheard[where] = self._clock.monotonic()
+                self._let_go(session)
 
     def _let_go(self, session: FollowerSession) -> None:
-        """End the wait of a follower that does not know yet that it follows something more."""
+        """End the wait of a follower that may not have heard yet that it follows something more."""
         now = self._clock.monotonic()
-        if now - session.let_go_at >= NEWLY_LED_SECONDS:
-            session.let_go_at = now
+        if not session.has_unheard(now):
+            return
+        seconds = session.let_go_at + NEWLY_LED_SECONDS - now
+        if seconds <= 0:
+            self._let_go_now(session)
+        elif session.waiting is not None and session.let_go_timer is None:
+            now_due = lambda: self._let_go_now(session)  # noqa: E731 - as above
+            session.let_go_timer = self._clock.call_later(seconds, now_due)
+
+    def _let_go_now(self, session: FollowerSession) -> None:
+        session.let_go_timer = None
+        if session.waiting is not None and not session.is_woken:
+            session.let_go_at = self._clock.monotonic()
             self._wake(session)

@@ -9,7 +9,8 @@ from ottla.ids import LeaderEpoch, NodeId, TopicPartition
 from ottla.log.segment.cold_read import COLD_READ_BYTES_MAX
 from ottla.pending import Pending
 from ottla.replication.follower import Asked
-from ottla.replication.follower_sessions import FollowerSessions, FollowerSpec
+from ottla.replication.follower_session import FollowerSpec
+from ottla.replication.follower_sessions import FollowerSessions
 from ottla.replication.isr_changes import IsrChanges
 from tests.unit.replication.conftest import TOPIC_ID
 from tests.unit.replication.test_compacted_epochs import write

@@ -12,7 +12,8 @@ from ottla.pending import Pending
 from ottla.replication.fetch import FetchLimits, FetchSpec, Isolation
 from ottla.replication.fetcher import FetcherSettings
 from ottla.replication.follower import Asked
-from ottla.replication.follower_sessions import FollowerSpec
+from ottla.replication.follower_session import FORGOTTEN_SECONDS, UNHEARD_SECONDS, FollowerSpec
+from ottla.replication.follower_sessions import NEWLY_LED_SECONDS
 from ottla.replication.replicas import ReplicaPorts, Replicas
 from tests.unit.replication.conftest import TOPIC_ID
 
@@ -112,6 +113,47 @@ def test_a_wait_ends_at_once_when_what_is_due_is_led_elsewhere_by_now(leading, w
     waiting = leading.sessions.wait(session, 0.5)
     leading.node.clock.advance(0)
     assert waiting.is_done
+
+
+def let_go(leading, session):
+    """Return whether the next wait of a follower ends within NEWLY_LED_SECONDS."""
+    waiting = leading.sessions.wait(leading.go_on(session), 0.5)
+    leading.node.clock.advance(NEWLY_LED_SECONDS)
+    leading.node.clock.advance(0)
+    return waiting.is_done
+
+
+def test_a_follower_is_let_go_until_it_has_heard_what_it_should_follow(leading, words):
+    """It asked too early once, and the first record of a new topic waited for half a second."""
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    waiting = leading.sessions.wait(session, 0.5)
+    leading.node.clock.advance(1)
+    assert waiting.is_done
+    waiting = leading.sessions.wait(leading.go_on(session), 0.5)
+    leading.node.append((0, words.batch(b"x")))
+    leading.node.clock.advance(0)
+    assert waiting.is_done, "perhaps it has heard of it by now"
+    assert let_go(leading, session)
+    assert let_go(leading, session)
+    (news,) = leading.ask(leading.go_on(session), leading.spec(0, last_epoch=-1))
+    assert news.found.region is not None
+    leading.ask(leading.go_on(session), leading.spec(1))
+    assert not let_go(leading, session), "it follows"
+
+
+def test_a_follower_that_does_not_ask_for_long_is_let_go_no_more(leading, words):
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    leading.node.append((0, words.batch(b"x")))
+    count = 0
+    while let_go(leading, session):
+        count += 1
+        assert count <= UNHEARD_SECONDS / NEWLY_LED_SECONDS
+    leading.node.append((0, words.batch(b"y")))
+    assert not let_go(leading, session), "its disk may be broken"
+    leading.node.clock.advance(FORGOTTEN_SECONDS)
+    assert not let_go(leading, session)
+    leading.node.append((0, words.batch(b"z")))
+    assert let_go(leading, session)
 
 
 def append_and_acknowledge(leading, words):
