@@ -17,7 +17,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import INT32_MAX, INT64_MAX, NodeId, TopicPartition
 from ottla.log.segment.cold_read import COLD_READ_BYTES_MAX, ColdRead, cold_read
 from ottla.pending import Pending
-from ottla.replication.follower_session import FollowerSession, FollowerSpec, News
+from ottla.replication.follower_session import Followed, FollowerSession, FollowerSpec, News
 from ottla.replication.followers import FollowerAnswer, answer_follower, is_vouched_for
 from ottla.replication.gathering import Reading, gathers
 from ottla.replication.isr_changes import IsrChanges
@@ -135,15 +135,20 @@ class FollowerSessions:
             return None
         session.partitions[where] = followed  # To the end.
         spec = followed.spec
-        if cold is not None and self._is_comparison_cold(session.node, spec, cold):
-            self._is_cold(spec, cold)  # Both are read ahead.
-            session.due[where] = None
-            return None
         has_room = reading.left_bytes > 0 and reading.with_data < WITH_DATA_MAX
-        if has_room and cold is not None and self._is_cold(spec, cold):
-            has_room = False
         try:
-            found = self._look_at(session, spec, reading, has_room=has_room, is_heard=is_heard)
+            partition = self._find(where)
+            if partition.topic_id != spec.topic_id:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{where} is of another topic")
+            if cold is not None:
+                if _is_comparison_cold(partition, session.node, spec, cold):
+                    _is_cold(partition, spec, cold)  # Both are read ahead.
+                    session.due[where] = None
+                    return None
+                has_room = has_room and not _is_cold(partition, spec, cold)
+            found = self._look_at(
+                partition, session.node, spec, reading, has_room=has_room, is_heard=is_heard
+            )
         except KafkaError as error:
             del session.partitions[where]
             reading.may_gather = False
@@ -151,12 +156,18 @@ class FollowerSessions:
         if found.region is not None:
             reading.left_bytes -= found.region.length_bytes
             reading.with_data += 1
-        elif self._has_more(session, where) and (
+        elif _lacks_records(partition, spec) and (
             # Also a batch that is larger than what is left.
             not has_room or found.is_put_off or (reading.with_data and not found.parts)
         ):
             session.due[where] = None
-        news = followed.news(found)
+        return self._news(session, followed, found, reading)
+
+    def _news(
+        self, session: FollowerSession, followed: Followed, found: FollowerAnswer, reading: Reading
+    ) -> News | None:
+        """Return what is to be told of a partition; what is not told now stays due."""
+        where, news = followed.spec.where, followed.news(found)
         if news is not None and not news.is_quiet:
             reading.may_gather = False
             return news
@@ -168,21 +179,19 @@ class FollowerSessions:
 
     def _look_at(
         self,
-        session: FollowerSession,
+        partition: Partition,
+        node: NodeId,
         spec: FollowerSpec,
         reading: Reading,
         *,
         has_room: bool,
         is_heard: bool,
     ) -> FollowerAnswer:
-        partition = self._find(spec.where)
-        if partition.topic_id != spec.topic_id:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{spec.where} is of another topic")
         try:
             return answer_follower(
                 partition,
                 self._changes,
-                session.node,
+                node,
                 spec.asked,
                 max_bytes=min(spec.max_bytes, reading.left_bytes, COLD_READ_BYTES_MAX)
                 if has_room
@@ -194,42 +203,6 @@ class FollowerSessions:
             )
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{spec.where}: {error}") from error
-
-    def _is_comparison_cold(self, node: NodeId, spec: FollowerSpec, cold: list[ColdRead]) -> bool:
-        """Tell whether the batch below the fetch offset, with which its sender is compared, is."""
-        try:
-            partition = self._find(spec.where)
-        except KafkaError:
-            return False
-        log, offset = partition.log, spec.asked.fetch_offset
-        if (
-            spec.asked.last_fetched_epoch < 0
-            or partition.is_held
-            or not log.log_start_offset < offset <= log.log_end_offset
-            or is_vouched_for(partition, node, spec.asked)
-        ):
-            return False
-        ahead = cold_read(log.segments.holding(offset - 1), offset - 1, COMPARED_BYTES)
-        if ahead is not None:
-            cold.append(ahead)
-        return ahead is not None
-
-    def _is_cold(self, spec: FollowerSpec, cold: list[ColdRead]) -> bool:
-        try:
-            partition = self._find(spec.where)
-        except KafkaError:
-            return False
-        log, offset = partition.log, spec.asked.fetch_offset
-        if partition.is_held or not log.log_start_offset <= offset < log.log_end_offset:
-            return False
-        if not spec.max_bytes:
-            return False
-        ahead = cold_read(
-            log.segments.holding(offset), offset, min(spec.max_bytes, COLD_READ_BYTES_MAX)
-        )
-        if ahead is not None:
-            cold.append(ahead)
-        return ahead is not None
 
     # Waiting.
 
@@ -250,12 +223,15 @@ class FollowerSessions:
     def _look_for_more(self, session: FollowerSession) -> None:
         """Do as ``grown`` for all that is due already."""
         for where in session.due:
-            if self._has_more(session, where):
-                try:
-                    partition = self._find(where)
-                except KafkaError:  # It is not led here any more: that is news.
-                    self._wake(session)
-                    return
+            followed = session.partitions.get(where)
+            if followed is None:
+                continue
+            try:
+                partition = self._find(where)
+            except KafkaError:  # It is not led here any more: that is news.
+                self._wake(session)
+                return
+            if _lacks_records(partition, followed.spec):
                 self._tell_of(session, partition)
 
     def _tell_of(self, session: FollowerSession, partition: Partition, more: int = 0) -> None:
@@ -267,16 +243,6 @@ class FollowerSessions:
         elif session.gathering is None:
             over = lambda: self._wake(session)  # noqa: E731 - a function's name says less
             session.gathering = self._clock.call_later(GATHERED_SECONDS, over)
-
-    def _has_more(self, session: FollowerSession, where: TopicPartition) -> bool:
-        followed = session.partitions.get(where)
-        if followed is None or not followed.spec.max_bytes:
-            return False
-        try:
-            partition = self._find(where)
-        except KafkaError:
-            return True
-        return followed.spec.asked.fetch_offset < partition.log.log_end_offset
 
     def _stop_waiting(self, session: FollowerSession) -> None:
         for timer in (session.timer, session.gathering, session.let_go_timer):
@@ -382,3 +348,43 @@ class FollowerSessions:
         if session.waiting is not None and not session.is_woken:
             session.let_go_at = self._clock.monotonic()
             self._wake(session)
+
+
+def _lacks_records(partition: Partition, spec: FollowerSpec) -> bool:
+    """Tell whether there are records for a follower, and it has space for them."""
+    return spec.max_bytes > 0 and spec.asked.fetch_offset < partition.log.log_end_offset
+
+
+def _is_comparison_cold(
+    partition: Partition, node: NodeId, spec: FollowerSpec, cold: list[ColdRead]
+) -> bool:
+    """Tell whether the batch below the fetch offset, with which its sender is compared, is."""
+    log, offset = partition.log, spec.asked.fetch_offset
+    if (
+        spec.asked.last_fetched_epoch < 0
+        or partition.is_held
+        or not log.log_start_offset < offset <= log.log_end_offset
+        or is_vouched_for(partition, node, spec.asked)
+    ):
+        return False
+    ahead = cold_read(log.segments.holding(offset - 1), offset - 1, COMPARED_BYTES)
+    if ahead is not None:
+        cold.append(ahead)
+    return ahead is not None
+
+
+def _is_cold(partition: Partition, spec: FollowerSpec, cold: list[ColdRead]) -> bool:
+    """Tell whether the records that it asks for are, if there are any."""
+    log, offset = partition.log, spec.asked.fetch_offset
+    if (
+        not spec.max_bytes
+        or partition.is_held
+        or not log.log_start_offset <= offset < log.log_end_offset
+    ):
+        return False
+    ahead = cold_read(
+        log.segments.holding(offset), offset, min(spec.max_bytes, COLD_READ_BYTES_MAX)
+    )
+    if ahead is not None:
+        cold.append(ahead)
+    return ahead is not None
