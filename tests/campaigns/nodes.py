@@ -65,11 +65,15 @@ class Writer(threading.Thread):
         return WireClient(address, timeout_seconds=PATIENCE_SECONDS)
 
     def find_leader(self) -> None:
-        """Ask the nodes who leads now; the leader stays if none knows."""
-        for port in self.ports.values():
+        """Ask the nodes who leads now; the leader stays if none knows.
+
+        The last leader comes last: where it has ended, its port answers when it is back.
+        """
+        for node in sorted(self.ports, key=lambda node: node == self.leader):
+            address = f"127.0.0.1:{self.ports[node]}"
             with (
                 suppress(OSError, Closed),
-                WireClient(f"127.0.0.1:{port}", timeout_seconds=PATIENCE_SECONDS) as client,
+                WireClient(address, timeout_seconds=PATIENCE_SECONDS) as client,
             ):
                 answer = client.call("metadata", 9, topics=[{"name": TOPIC}])
                 for each in answer["topics"][0]["partitions"]:
