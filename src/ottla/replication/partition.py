@@ -96,11 +96,9 @@ class Partition(PartitionYields):
     ) -> None:
         """Lead from the start, if ``state`` says so; ``moved`` is told that readers may see more.
 
-        ``checkpointed_high_watermark``: what was known to be committed when it was written.
-        ``fenced_epoch``: see ``fence``.
-
-        Other replicas may have lost what this one has: then nothing above it is shown until they
-        have said how far they are.
+        ``checkpointed_high_watermark``: what was known to be committed when it was written. Other
+        replicas may have lost what this one has: nothing above it is shown until they have said how
+        far they are. ``fenced_epoch``: see ``fence``.
         """
         super().__init__(log, executor)
         self.topic_partition: TopicPartition = log.topic_partition
