@@ -4,10 +4,9 @@ One topic of one partition and three replicas, min.insync.replicas 2, acks=all, 
 --nodes 3`` and on three Kafka brokers (the first is the controller, too), all on this machine. The
 same client sends the same frames to the leader of each, in turn within a round. What is compared is
 the CPU time (user plus system) of all processes of a cluster, Ottla's supervisor among them, per
-request: the median of the rounds, behind a longer one that warms up; the memory is backed before
-each case. Ottla answers when every
-in-sync replica has synced the record, Kafka when it is in memory. Linux only; needs Java 17 and
-``tools/kafka_peer.py fetch``.
+request: the median of the rounds, behind a longer one that warms up; memory is backed before each
+case. Ottla answers when every in-sync replica has synced the record, Kafka when it is in memory.
+Linux only; needs Java 17 and ``tools/kafka_peer.py fetch``.
 """
 
 import argparse
