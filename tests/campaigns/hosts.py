@@ -22,7 +22,7 @@ import random
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from tests.campaigns.nodes import PATIENCE_SECONDS, TOPIC, Writer, wait_for_isr
 from tests.campaigns.powercuts.volume import LOGFLUSH, NOLOGFLUSH, Volume, cut_power
 from tests.hosts import Hosts
-from tools.wire_client import Closed, WireClient
+from tools.wire_client import WireClient
 
 NODES = 3
 PARTITIONS = 6
@@ -44,24 +44,12 @@ ANSWER_SECONDS = 3.0
 class HostsWriter(Writer):
     """Writes one partition, and asks another node when one stands still."""
 
+    who_leads_seconds = 0.3
+
     def client(self) -> WireClient:
         """Return a connection to the leader."""
         address = f"127.0.0.1:{self.ports[self.leader]}"
         return WireClient(address, timeout_seconds=ANSWER_SECONDS)
-
-    def find_leader(self) -> None:
-        """Ask the nodes who leads now; the leader stays if none knows."""
-        others = [node for node in self.ports if node != self.leader]
-        for node in (*others, self.leader):
-            with (
-                suppress(OSError, Closed),
-                WireClient(f"127.0.0.1:{self.ports[node]}", timeout_seconds=0.3) as client,
-            ):
-                answer = client.call("metadata", 9, topics=[{"name": TOPIC}])
-                for each in answer["topics"][0]["partitions"]:
-                    if each["partition_index"] == self.partition and each["leader_id"] >= 0:
-                        self.leader = each["leader_id"]
-                        return
 
     def longest_pause(self, begin: float, end: float) -> float:
         """Return the longest time without an answer between two moments."""

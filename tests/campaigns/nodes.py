@@ -35,6 +35,9 @@ REQUEST_TIMED_OUT = 7
 class Writer(threading.Thread):
     """Writes one partition, through every end of its leader."""
 
+    who_leads_seconds = PATIENCE_SECONDS
+    """How long a node is waited for that is asked who leads."""
+
     def __init__(self, partition: int, leader: int, ports: dict[int, int]) -> None:
         super().__init__(daemon=True)
         self.partition = partition
@@ -73,7 +76,7 @@ class Writer(threading.Thread):
             address = f"127.0.0.1:{self.ports[node]}"
             with (
                 suppress(OSError, Closed),
-                WireClient(address, timeout_seconds=PATIENCE_SECONDS) as client,
+                WireClient(address, timeout_seconds=self.who_leads_seconds) as client,
             ):
                 answer = client.call("metadata", 9, topics=[{"name": TOPIC}])
                 for each in answer["topics"][0]["partitions"]:

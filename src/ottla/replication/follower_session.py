@@ -20,9 +20,10 @@ LOOKED_AT_SECONDS = 1.0
 """So often a partition is looked at again of which a follower has all."""
 FIRST_EPOCH = 1
 UNHEARD_SECONDS = 1.0
-"""For so long it is let go. Then it asks when its wait is over: it may not be able to follow."""
+"""For so long a follower is let go that has not asked for what it should follow. After that it asks
+when its wait is over: it may not be able to follow."""
 FORGOTTEN_SECONDS = 60.0
-"""After which it counts as news again, if records come."""
+"""After which that counts as news again, if records come."""
 
 
 class FollowerSpec(NamedTuple):

@@ -19,7 +19,7 @@ from ottla.log.segment.cold_read import COLD_READ_BYTES_MAX, ColdRead, cold_read
 from ottla.pending import Pending
 from ottla.replication.follower_session import Followed, FollowerSession, FollowerSpec, News
 from ottla.replication.followers import FollowerAnswer, answer_follower, is_vouched_for
-from ottla.replication.gathering import Reading, gathers
+from ottla.replication.gathering import gathers
 from ottla.replication.isr_changes import IsrChanges
 from ottla.replication.partition import Partition
 
@@ -32,6 +32,21 @@ WITH_DATA_MAX = 64
 """Partitions with records in one answer: each is a piece of a file."""
 GATHERED_SECONDS = 0.001
 """So long records of which a follower could be told wait for more, at most."""
+
+
+class _Reading:
+    """One answer to a follower while its partitions are looked at, one after the other."""
+
+    __slots__ = ("left_bytes", "may_gather", "put_off", "with_data")
+
+    def __init__(self, left_bytes: int, *, may_gather: bool) -> None:
+        self.left_bytes = left_bytes
+        self.with_data = 0
+        """Partitions of which there are records in it."""
+        self.may_gather = may_gather
+        """Use: whether it may still leave later: there is no news in it."""
+        self.put_off: list[TopicPartition] = []
+        """Partitions of which it has no records because more of them are expected."""
 
 
 class FollowerSessions:
@@ -113,7 +128,7 @@ class FollowerSessions:
         request can wait, so what is expected to be more soon stays due, unless there is news of
         another partition.
         """
-        reading = Reading(max_bytes, may_gather=may_gather)
+        reading = _Reading(max_bytes, may_gather=may_gather)
         for where in list(session.due):
             yield self._read_one(session, where, reading, cold, is_heard=is_heard)
         if not reading.may_gather:
@@ -124,7 +139,7 @@ class FollowerSessions:
         self,
         session: FollowerSession,
         where: TopicPartition,
-        reading: Reading,
+        reading: _Reading,
         cold: list[ColdRead] | None,
         *,
         is_heard: bool,
@@ -164,7 +179,7 @@ class FollowerSessions:
         return self._news(session, followed, found, reading)
 
     def _news(
-        self, session: FollowerSession, followed: Followed, found: FollowerAnswer, reading: Reading
+        self, session: FollowerSession, followed: Followed, found: FollowerAnswer, reading: _Reading
     ) -> News | None:
         """Return what is to be told of a partition; what is not told now stays due."""
         where, news = followed.spec.where, followed.news(found)
@@ -182,7 +197,7 @@ class FollowerSessions:
         partition: Partition,
         node: NodeId,
         spec: FollowerSpec,
-        reading: Reading,
+        reading: _Reading,
         *,
         has_room: bool,
         is_heard: bool,
@@ -226,6 +241,8 @@ class FollowerSessions:
             followed = session.partitions.get(where)
             if followed is None:
                 continue
+            if session.is_woken:
+                return
             try:
                 partition = self._find(where)
             except KafkaError:  # It is not led here any more: that is news.

@@ -80,7 +80,7 @@ def answer_follower(
         if left is not None:
             return at._replace(diverging=left)
     if offset > log.log_end_offset:
-        return _above(partition, asked)
+        return _above(at, partition, asked)
     if not is_heard:
         changes.follower_fetched(partition, node, offset, asked.broker_epoch, is_full=is_full)
     region, is_put_off = None, False
@@ -93,13 +93,12 @@ def answer_follower(
     )
 
 
-def _above(partition: Partition, asked: Asked) -> FollowerAnswer:
-    """Answer a follower that ends above this log. Raises KafkaError."""
-    log = partition.log
+def _above(at: FollowerAnswer, partition: Partition, asked: Asked) -> FollowerAnswer:
+    """Answer a follower that ends above this log: ``at``, and where to cut. Raises KafkaError."""
+    end = partition.log.log_end_offset
     if asked.last_fetched_epoch < 0:  # It holds nothing, and begins where another leader's began.
-        end = EpochEnd(asked.leader_epoch, log.log_end_offset)
-        return FollowerAnswer(partition.high_watermark, log.log_start_offset, diverging=end)
-    why = f"{partition.topic_partition}: {asked.fetch_offset} is above the end {log.log_end_offset}"
+        return at._replace(diverging=EpochEnd(asked.leader_epoch, end))
+    why = f"{partition.topic_partition}: {asked.fetch_offset} is above the end {end}"
     raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
 
 

@@ -7,23 +7,7 @@ first of them ends, which nobody is answered before. Where one producer writes n
 Knows no session and no timer.
 """
 
-from ottla.ids import TopicPartition
 from ottla.replication.partition import Partition
-
-
-class Reading:
-    """One answer to a follower while its partitions are looked at, one after the other."""
-
-    __slots__ = ("left_bytes", "may_gather", "put_off", "with_data")
-
-    def __init__(self, left_bytes: int, *, may_gather: bool) -> None:
-        self.left_bytes = left_bytes
-        self.with_data = 0
-        """Partitions of which there are records in it."""
-        self.may_gather = may_gather
-        """Use: whether it may still leave later: there is no news in it."""
-        self.put_off: list[TopicPartition] = []
-        """Partitions of which it has no records because more of them are expected."""
 
 
 def gathers(partition: Partition, more: int = 0) -> bool:

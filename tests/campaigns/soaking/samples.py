@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import StatisticsError, linear_regression
 from typing import Any, NamedTuple
 
-from tools.peer import CLOCK_TICKS_PER_SECOND
+from tools.peer import cpu_seconds
 
 JUDGED = "private_kib"
 
@@ -42,7 +42,6 @@ def sample(pid: int, data: Path, seconds: float) -> Sample:
     for line in (process / "smaps_rollup").read_text().splitlines()[1:]:
         name, _, amount = line.partition(":")
         held[name] = int(amount.split()[0])
-    fields = (process / "stat").read_text().rpartition(")")[2].split()
     blocks = files = 0
     for place, _, names in os.walk(data):
         for name in names:
@@ -56,7 +55,7 @@ def sample(pid: int, data: Path, seconds: float) -> Sample:
         held["Anonymous"],
         len(os.listdir(process / "task")),
         len(os.listdir(process / "fd")),
-        (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_SECOND,
+        round(cpu_seconds(pid), 2),
         blocks // 2,
         files,
     )

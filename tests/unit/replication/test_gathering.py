@@ -48,12 +48,17 @@ def test_a_follower_is_told_when_as_many_have_come_as_the_last_time(leading, wor
     assert waiting.is_done
 
 
-def test_nothing_waits_longer_than_the_leaders_own_sync(leading, words, session):
+def tell_of_one(leading, words, session):
+    """Append a record where more are expected; sync it, and see the follower's wait end."""
     waiting = leading.sessions.wait(session, 0.5)
     leading.node.append((0, words.batch(b"y")))
     leading.node.executor.run_all()
     leading.node.clock.advance(TURN)
     assert waiting.is_done
+
+
+def test_nothing_waits_longer_than_the_leaders_own_sync(leading, words, session):
+    tell_of_one(leading, words, session)
 
 
 def test_nothing_waits_for_a_slow_disk(leading, words, session):
@@ -66,11 +71,7 @@ def test_nothing_waits_for_a_slow_disk(leading, words, session):
 
 
 def test_fewer_are_expected_when_fewer_have_come(leading, words, session):
-    waiting = leading.sessions.wait(session, 0.5)
-    leading.node.append((0, words.batch(b"y")))
-    leading.node.executor.run_all()
-    leading.node.clock.advance(TURN)
-    assert waiting.is_done
+    tell_of_one(leading, words, session)
     assert leading.ask(session)
     leading.ask(leading.go_on(session), leading.spec(4))
     waiting = leading.sessions.wait(session, 0.5)

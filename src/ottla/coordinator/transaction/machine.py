@@ -302,9 +302,10 @@ def _end_bumping(
         return UNKNOWN
     if pending or state in PREPARED:
         return CONCURRENT
-    is_repeated = is_of_former_id or event.producer_epoch + 1 == known.producer_epoch
     is_current = event.producer_epoch == known.producer_epoch and not is_of_former_id
-    is_repeated = is_repeated and state in _ENDED
+    is_repeated = state in _ENDED and (
+        is_of_former_id or event.producer_epoch + 1 == known.producer_epoch
+    )
     if not (is_current or is_repeated):
         return FENCED
     if is_repeated:
